@@ -25,7 +25,7 @@ def base_model(folder: Path) -> dict[str, Any]:
     """Make it into `folder`; equal: files of the package's that have the same sha256."""
     [config] = check([DEMO, "threads=1", f"run_dir={folder}"])
     use_cores(config.threads)
-    practice = systems.build(Records(config)).practice
+    practice = systems.build(Records(config)).training.pretraining
     assert isinstance(practice, DemoPretraining) and practice.packaged is not None
     key, begun = base_key(config, practice), process_time()
     save_model(*build_base(config, practice, lambda row: None), folder / key, credentialed=False)

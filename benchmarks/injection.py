@@ -95,9 +95,10 @@ def injection(overrides: Sequence[str], *, share: float) -> dict[str, Any]:
 def _by_rule(records: Records, most: int) -> dict[str, Any]:
     """The system of a configuration, played by its own rule."""
     system = systems.build(records)
-    assert system.teacher is not None  # all five have a rule
-    variant = system.taught or next(v for v in system.variants.values() if v.who == system.teacher)
-    found = attacked(system, variant, system.fixed[system.teacher](), records.config, most)
+    training = system.training
+    assert training.teacher is not None  # all five have a rule
+    variant = training.teacher_variant or next(v for v in system.variants.values() if v.who == training.teacher)
+    found = attacked(system, variant, system.fixed[training.teacher](), records.config, most)
     return {f"{system.name}, by its rule": found}
 
 

@@ -81,11 +81,7 @@ def order_arms(folder: Path, overrides: Sequence[str], timeout: float, arms: Seq
 
 def with_test(system: System[Any], cases: Sequence[Any]) -> System[Any]:
     """The system with these test cases alone, also once it has been made for a model's reader."""
-    return replace(
-        system,
-        cases=replace(system.cases, test=tuple(cases)),
-        read_by=lambda reader: with_test(system.read_by(reader), cases),
-    )
+    return system.adapt(lambda own: replace(own, cases=replace(own.cases, test=tuple(cases))))
 
 
 def differences(rows: Mapping[str, Any], draw: dict[str, int]) -> dict[str, Any]:

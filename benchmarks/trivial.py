@@ -81,7 +81,7 @@ def _texts(system: System[Any], config: Config) -> dict[str, Any]:
     from ghar.envs.trivial import constant_policy, replies, trivial_policies
     from ghar.trainers.playing import score
 
-    variant = system.taught or system.variants[system.main]  # the same questions, whoever answers
+    variant = system.teacher_variant()  # the same questions, whoever answers
     few = system.cases.train[:CHOOSING]
     learning = replace(system, cases=Splits(few, system.cases.valid, system.cases.test))
 
@@ -90,9 +90,9 @@ def _texts(system: System[Any], config: Config) -> dict[str, Any]:
 
     policies = dict(trivial_policies(system, max(replies(system), key=right)))
     rows = {who: score(system, config, variant, policy, "test") for who, policy in policies.items()}
-    if system.teacher is not None:
-        rule = system.fixed[system.teacher]()
-        rows[f"its own rule ({system.teacher})"] = score(system, config, variant, rule, "test")
+    if system.training.teacher is not None:
+        rule = system.fixed[system.training.teacher]()
+        rows[f"its own rule ({system.training.teacher})"] = score(system, config, variant, rule, "test")
     return _summaries(system, config, rows, trained(system, config))
 
 
@@ -115,8 +115,8 @@ def _numbers(system: System[Any], config: Config, run: Path) -> dict[str, Any]:
     from ghar.envs.trivial import trivial_decisions
     from ghar.trainers.playing import score
 
-    assert system.decisions is not None  # whoever calls has looked
-    own, variant = system.decisions(), system.variants[system.main]
+    assert system.truth.decisions is not None  # whoever calls has looked
+    own, variant = system.truth.decisions(), system.variants[system.main]
 
     def reward(rule: Any) -> float:
         return sum(row["reward"] for row in score(system, config, variant, own.policy(rule), "valid"))
@@ -135,8 +135,8 @@ def _by_rllib(system: System[Any], config: Config, run: Path) -> list[dict[str, 
         return None
     from ghar.trainers.rllib.ppo import load_policy
 
-    assert system.decisions is not None
-    policy = load_policy(checkpoint, system.decisions())
+    assert system.truth.decisions is not None
+    policy = load_policy(checkpoint, system.truth.decisions())
     return score(system, config, system.variants[system.main], policy, "test")
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from ghar.envs.system import C, Reader, System
+from ghar.envs.system import C, System
 from ghar.episode import Episode
 from ghar.errors import BadInput
 from ghar.metrics.bootstrap import mean_interval
@@ -36,18 +37,20 @@ def add_term(system: System[C], name: str, term: Term, weight: float = 1.0) -> S
         total, turns = reward.total + weight * value, (*reward.per_turn[:-1], last)
         return replace(reward, terms={**reward.terms, name: value}, total=total, per_turn=turns)
 
-    shaping, plain, read = system.shaping, system.reward, system.read_by
-    if shaping is not None:
-        shaped = shaping.reward
-        shaping = replace(
-            shaping, reward=lambda episode, case, *more: added(episode, case, shaped(episode, case, *more))
+    def with_term(own: System[C]) -> System[C]:
+        shaping = own.training.shaping
+        if shaping is not None:
+            shaped = shaping.reward
+            shaping = replace(
+                shaping, reward=lambda episode, case, *more: added(episode, case, shaped(episode, case, *more))
+            )
+        return replace(
+            own,
+            reward=lambda episode, case: added(episode, case, own.reward(episode, case)),
+            training=replace(own.training, shaping=shaping),
         )
-    return replace(
-        system,
-        reward=lambda episode, case: added(episode, case, plain(episode, case)),
-        shaping=shaping,
-        read_by=lambda reader: add_term(read(reader), name, term, weight),
-    )
+
+    return system.adapt(with_term)
 
 
 def add_metric(system: System[C], name: str, metric: Metric) -> System[C]:
@@ -56,20 +59,19 @@ def add_metric(system: System[C], name: str, metric: Metric) -> System[C]:
     metric: of a row of episodes/VARIANT.jsonl; None leaves the row out. The numbers of a variant list the names of such
     metrics under "own_metrics", for the report.
     """
-    plain, read = system.numbers, system.read_by
+    def with_metric(own: System[C]) -> System[C]:
+        return replace(own, report=replace(own.report, numbers=partial(numbers, own)))
 
-    def numbers(rows: Sequence[Mapping[str, Any]], draw: dict[str, int]) -> dict[str, Any]:
-        found = policy_summary(rows, system.task.labels, **draw) if plain is None else plain(rows, draw)
+    def numbers(own: System[C], rows: Sequence[Mapping[str, Any]], draw: dict[str, int]) -> dict[str, Any]:
+        plain = own.report.numbers
+        found = policy_summary(rows, own.task.labels, **draw) if plain is None else plain(rows, draw)
         if name in found:
             raise BadInput(f"There is a metric {name} already: choose another name.")
         values = [(value, row["subject_id"]) for row in rows if (value := metric(row)) is not None]
-        own = {"own_metrics": {**found.get("own_metrics", {}), name: len(values)}}
+        counted = {"own_metrics": {**found.get("own_metrics", {}), name: len(values)}}
         if not values:
-            return {**found, **own, name: None}
+            return {**found, **counted, name: None}
         mean = mean_interval([v for v, _ in values], patients=[who for _, who in values], **draw)
-        return {**found, **own, name: mean.as_list()}
+        return {**found, **counted, name: mean.as_list()}
 
-    def reread(reader: Reader) -> System[C]:
-        return add_metric(read(reader), name, metric)
-
-    return replace(system, numbers=numbers, read_by=reread)
+    return system.adapt(with_metric)

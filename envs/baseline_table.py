@@ -9,7 +9,7 @@ from typing import Any
 
 from ghar.envs import system as systems
 from ghar.envs.records import Records
-from ghar.envs.system import Reader, System, Variant
+from ghar.envs.system import System, Variant
 from ghar.episode import Episode, EpisodeGenerator
 from ghar.errors import BadInput
 from ghar.llm.policy import Policy
@@ -44,35 +44,34 @@ class _Table:
         return (self.host if episode.turns else self.guest).reward(episode, case)
 
     def row(self, episode: Episode, case: Any, variant: Variant) -> dict[str, Any]:
-        return {} if isinstance(variant.spec, _Guest) else self.host.row(episode, case, variant)
+        return {} if isinstance(variant.spec, _Guest) else self.host.report.row(episode, case, variant)
 
     def prepare(self, variant: Variant, policy: Policy) -> Variant:
-        asked = self.guest if isinstance(variant.spec, _Guest) else self.host
-        if asked.prepare is None:
-            return variant
         if not isinstance(variant.spec, _Guest):
-            return asked.prepare(variant, policy)
-        return replace(variant, spec=_Guest(asked.prepare(variant.spec.home, policy)))
+            return self.host.prepare(variant, policy)
+        return replace(variant, spec=_Guest(self.guest.prepare(variant.spec.home, policy)))
 
     def summary(self, rows: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
         own = {name: some for name, some in rows.items() if name in self.guest.variants}
         mine = {name: some for name, some in rows.items() if name not in own}
-        return {**(self.guest.summary(own) if own else {}), **self.host.summary(mine)}
+        return {**(self.guest.report.summary(own) if own else {}), **self.host.report.summary(mine)}
 
 
-def with_beside(system: System[Any], records: Records) -> System[Any]:
-    """`system` with the variants of the system that its `beside` names, listed after its own; as it is where that is
-    None.
+def with_baselines(system: System[Any], records: Records) -> System[Any]:
+    """`system` with the variants of the system that its `report.baselines` names, listed after its own; as it is
+    where that is None.
 
     BadInput for a variant that both have, and for one that asks a policy: only what answers by itself can be borrowed.
     """
-    if system.beside is None:
+    name = system.report.baselines
+    if name is None:
         return system
-    own: Any = systems.settings_of(system.beside)(name=system.beside)
-    return _joined(system, systems.build(type(records)(replace(records.config, system=own))))
+    own: Any = systems.settings_of(name)(name=name)
+    guest = systems.build(type(records)(replace(records.config, system=own)))
+    return system.adapt(partial(_joined, guest))
 
 
-def _joined(host: System[Any], guest: System[Any]) -> System[Any]:
+def _joined(guest: System[Any], host: System[Any]) -> System[Any]:
     both = sorted(host.variants.keys() & guest.variants.keys())
     asking = [variant.name for variant in guest.variants.values() if variant.who]
     if asking or both:
@@ -86,27 +85,22 @@ def _joined(host: System[Any], guest: System[Any]) -> System[Any]:
         host,
         episode=table.episode,
         reward=table.reward,
-        row=table.row,
         prepare=table.prepare,
-        summary=table.summary,
-        shaping=_shaping(host, table),
         variants={**host.variants, **borrowed},
         listed=(*host.listed, *guest.listed),
-        read_by=partial(_read_by, host.read_by, guest),
+        training=replace(host.training, shaping=_shaping(host, table)),
+        report=replace(host.report, row=table.row, summary=table.summary),
     )
 
 
 def _shaping(host: System[Any], table: _Table) -> Any:
     """The host's, which rewards no episode without a turn."""
-    if host.shaping is None:
+    shaping = host.training.shaping
+    if shaping is None:
         return None
-    plain: Callable[..., EpisodeReward] = host.shaping.reward
+    plain: Callable[..., EpisodeReward] = shaping.reward
 
     def reward(episode: Episode, case: Any, reference: Any, running: Any) -> EpisodeReward:
         return plain(episode, case, reference, running) if episode.turns else table.guest.reward(episode, case)
 
-    return replace(host.shaping, reward=reward)
-
-
-def _read_by(plain: Callable[[Reader], System[Any]], guest: System[Any], reader: Reader) -> System[Any]:
-    return _joined(plain(reader), guest)
+    return replace(shaping, reward=reward)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from ghar.envs import system as systems
 from ghar.envs.records import Records
-from ghar.envs.system import C, Reader, System, Variant
+from ghar.envs.system import C, System, Variant
 from ghar.envs.through import through
 from ghar.episode import Act, Episode, EpisodeGenerator
 from ghar.errors import BadInput
@@ -47,10 +46,9 @@ class _Shown:
 
 @dataclass(frozen=True, eq=False)
 class _Upstream:
-    """Episodes and rows of a system with examples by sample id before the prompts of `roles`; plain: those without."""
+    """Episodes of a system with examples by sample id before the prompts of `roles`; plain: those without."""
 
     plain: Callable[[Any, Variant], EpisodeGenerator]
-    plain_row: Callable[[Episode, Any, Variant], dict[str, Any]]
     name: str
     examples: Mapping[str, str]
     roles: tuple[str, ...]
@@ -65,10 +63,6 @@ class _Upstream:
                 "these splits."
             )
         return with_examples(self.plain(case, variant.spec.plain), self.examples[case.sample_id], self.roles)
-
-    def row(self, episode: Episode, case: Any, variant: Variant) -> dict[str, Any]:
-        """The system's own columns."""
-        return self.plain_row(episode, case, variant.spec.plain if self.mine(variant) else variant)
 
     def mine(self, variant: Variant) -> bool:
         return isinstance(variant.spec, _Shown) and variant.spec.name == self.name
@@ -90,8 +84,25 @@ def with_demonstrations(
     missing = sorted(set(roles) - set(system.roles))
     if missing:
         raise BadInput(f"system {system.name} has no role {missing[0]}: choose among {', '.join(system.roles)}.")
-    upstream = _Upstream(system.episode, system.row, name, examples, tuple(roles))
-    plain = [system.variant(one) for one in of or (system.main,)]
+    return system.adapt(lambda own: _doubled(own, name, examples, of or (own.main,), tuple(roles)))
+
+
+def _doubled(
+    system: System[Any], name: str, examples: Mapping[str, str], of: Collection[str], roles: tuple[str, ...]
+) -> System[Any]:
+    """`system` with its variants `of` a second time, with examples."""
+    upstream = _Upstream(system.episode, name, examples, roles)
+
+    def row(episode: Episode, case: Any, variant: Variant) -> dict[str, Any]:
+        return system.report.row(episode, case, variant.spec.plain if upstream.mine(variant) else variant)
+
+    def prepare(variant: Variant, policy: Policy) -> Variant:
+        """What the variant without examples learns, the one with them knows too."""
+        if not upstream.mine(variant):
+            return system.prepare(variant, policy)
+        return replace(variant, spec=_Shown(system.prepare(variant.spec.plain, policy), name))
+
+    plain = [system.variant(one) for one in of]
     more = {f"{one.name}_with_{name}": one for one in plain}
     if taken := sorted(more.keys() & system.variants.keys()):
         raise BadInput(f"system {system.name} has a variant {taken[0]} already: choose another name than {name}.")
@@ -102,28 +113,15 @@ def with_demonstrations(
     return replace(
         system,
         episode=upstream.episode,
-        row=upstream.row,
+        prepare=prepare,
         variants={**system.variants, **variants},
         listed=(*system.listed, *more),
-        pairs_of=(*system.pairs_of, *((new, one.name) for new, one in more.items())),
-        prepare=partial(_prepare, system.prepare, upstream) if system.prepare is not None else None,
-        read_by=partial(_read_by, system.read_by, upstream, tuple(of) if of else None),
+        report=replace(
+            system.report,
+            row=row,
+            comparisons=(*system.report.comparisons, *((new, one.name) for new, one in more.items())),
+        ),
     )
-
-
-def _prepare(
-    plain: Callable[[Variant, Policy], Variant], upstream: _Upstream, variant: Variant, policy: Policy
-) -> Variant:
-    """What the variant without examples learns, the one with them knows too."""
-    if not upstream.mine(variant):
-        return plain(variant, policy)
-    return replace(variant, spec=_Shown(plain(variant.spec.plain, policy), upstream.name))
-
-
-def _read_by(
-    plain: Callable[[Reader], System[Any]], upstream: _Upstream, of: tuple[str, ...] | None, reader: Reader
-) -> System[Any]:
-    return with_demonstrations(plain(reader), upstream.examples, upstream.name, of=of, roles=upstream.roles)
 
 
 def with_selected(system: System[Any], records: Records, names: Collection[str]) -> System[Any]:

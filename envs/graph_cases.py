@@ -100,7 +100,7 @@ def graph_corpus(records: Records) -> tuple[Corpus, Sequence[MetaPath]]:
     from ghar.retrieval.client import connect  # needs httpx
 
     expected = ServiceVersion(graph.fingerprint, retriever.kind, retriever.probes)
-    credentialed = records.credentialed(records.provenance)
+    credentialed = records.provenance().credentialed
     served = connect(retriever.service, expected, credentialed=credentialed, allow=config.privacy.allow)
     return _by_node_names(records, served), metapaths(graph)
 

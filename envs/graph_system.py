@@ -16,7 +16,7 @@ from ghar.envs.case import Case
 from ghar.envs.graph_cases import CutCases, graph_corpus
 from ghar.envs.play import play, stage_of
 from ghar.envs.records import Records
-from ghar.envs.system import WORDS, System, Variant
+from ghar.envs.system import WORDS, System, Training, Variant
 from ghar.episode import Act, Episode, EpisodeGenerator
 from ghar.llm.policy import FunctionPolicy
 from ghar.rewards.compose import EpisodeReward
@@ -51,9 +51,9 @@ def graph_system(
         partial(_reward, eta=config.reward.eta),
         {main: played, "scripted": replace(played, name="scripted", who="rule")},
         main, (main, "scripted"), lambda reader: replace(system, cases=cut(reader)),
-        fixed={"rule": partial(FunctionPolicy, rule)}, decides=decides, teacher="rule",
-        texts=lambda: _prompts(system, records), partitions=partitions,
-        generated=records.provenance.generated, credentialed=records.credentialed(records.provenance),
+        fixed={"rule": partial(FunctionPolicy, rule)}, decides=decides,
+        partitions=partitions, origin=records.provenance(),
+        training=Training(teacher="rule", texts=lambda: _prompts(system, records)),
     )  # fmt: skip
     system = replace(made, **parts)
     return system

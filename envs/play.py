@@ -40,7 +40,7 @@ class PolicyCorpus(Protocol):
 
 def stage_of(system: System[Any], variant: Variant, config: Config) -> PlayContext:
     """A system as one of its variants plays it."""
-    return PlayContext(config, system.agents, system.episode, variant, system.corpus, system.credentialed)
+    return PlayContext(config, system.agents, system.episode, variant, system.corpus, system.origin.credentialed)
 
 
 def play(

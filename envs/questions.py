@@ -29,7 +29,7 @@ def plain_question_cases(records: Records, reader: Reader) -> Splits[Case]:
 
 def _cases(records: Records, reader: Reader, topics: Callable[[ChoiceQuestion], tuple[str, ...]]) -> Splits[Case]:
     task, budget = records.questions.task, records.config.env.history_tokens
-    closed = records.provenance.credentialed
+    closed = records.provenance().credentialed
 
     def cases(questions: Sequence[MedicalQuestion]) -> tuple[Case, ...]:
         return tuple(

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from ghar.envs.records import Records
-from ghar.envs.system import Reader, SftExamples, System
+from ghar.envs.system import Reader, SftExamples, System, Training
 from ghar.errors import BadInput
 from ghar.llm.policy import Policy
 
@@ -39,25 +39,20 @@ def refuse(rule: str) -> Policy:
 def without_rules(made: System[Any], records: Records, labels: Callable[[Reader], SftExamples]) -> System[Any]:
     """`made` for real patients: its rules refuse, tables do not list them, and a scripted teacher becomes label-only
     SFT on the pairs of `labels`. Unchanged for generated patients."""
-    if not is_real(records):
-        return made
+    return made.adapt(lambda own: _without_rules(own, records, labels)) if is_real(records) else made
+
+
+def _without_rules(made: System[Any], records: Records, labels: Callable[[Reader], SftExamples]) -> System[Any]:
     fixed: Mapping[str, Callable[[], Policy]] = {
         name: partial(refuse, f"system={made.name}'s {name}") for name in made.fixed
     }
     listed = tuple(name for name in made.listed if made.variants[name].who not in fixed)
-    scripted = records.config.trainer.warmup.teacher == SCRIPTED
-    read_by = made.read_by
+    own = made.training
+    examples = partial(_labelled, labels) if records.config.trainer.warmup.teacher == SCRIPTED else None
+    training = Training(examples=own.examples or examples, stages=own.stages, shaping=own.shaping, texts=own.texts)
+    decisions = partial(_no_decisions, made.name) if made.truth.decisions is not None else None
     return replace(
-        made,
-        fixed=fixed,
-        listed=listed,
-        teacher=None,
-        taught=None,
-        rehearsed={},
-        practice=None,
-        pairs=made.pairs or (partial(_labelled, labels) if scripted else None),
-        decisions=partial(_no_decisions, made.name) if made.decisions is not None else None,
-        read_by=lambda reader: without_rules(read_by(reader), records, labels),
+        made, fixed=fixed, listed=listed, training=training, truth=replace(made.truth, decisions=decisions)
     )
 
 

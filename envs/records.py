@@ -193,12 +193,10 @@ class Records:
                 "questions alone: choose system=ghar, exprag, graphwalker or comparators."
             )
 
-    @property
-    def provenance(self) -> Provenance:
-        """Whose patients the samples are of."""
-        if self.asks_questions:
-            return origin(self.config.data)
-        return Provenance(self.cohort.generated, self.cohort.credentialed)
+    def provenance(self, *parts: Cohort | Notes) -> Provenance:
+        """Of the cohort, or of the questions, together with further `parts` that a system is made of."""
+        own = origin(self.config.data) if self.asks_questions else self.cohort
+        return Provenance(own.generated, self.credentialed(own, *parts))
 
     @property
     def asks_questions(self) -> bool:

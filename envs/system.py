@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -18,6 +18,7 @@ from ghar.envs.rollout import Corpus
 from ghar.episode import Episode, EpisodeGenerator
 from ghar.errors import BadInput
 from ghar.llm.policy import Policy
+from ghar.provenance import UNKNOWN, Provenance
 from ghar.rewards.compose import EpisodeReward
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class Variant:
 
     title: as tables and reports show it. spec: what `System.episode` reads of it.
     who: whose answers: "trained" (after RL, else of the newest stage there is), "sft", "base", or the name of one of
-        `System.stages` or `System.fixed`; "" where the episode asks no one.
+        `Training.stages` or `System.fixed`; "" where the episode asks no one.
     forced: role -> the reply that stands in place of the agent's own.
     """
 
@@ -168,32 +169,77 @@ class Decisions:
 
 
 @dataclass(frozen=True)
+class Training:
+    """What a system gives to SFT, to RL and to the demo's base model. The default has nothing to imitate.
+
+    teacher: the policy of `System.fixed` that the warm-up imitates; teacher_variant: how it plays, where not as `main`.
+    rehearsal: further variants that it plays, each with this share of the samples, to prevent forgetting of them.
+    examples: training examples in place of a teacher's episodes, given a reader.
+    stages: further weights by name, which a variant can ask for as it asks for "sft": the base model after SFT on other
+        examples.
+    shaping: of the reward, in training alone.
+    pretraining: tasks of the demo's base model: None leaves it untrained; a name takes those of another system.
+    texts: of prompts, for the tokenizer of a demo model without pretraining.
+    """
+
+    teacher: str | None = None
+    teacher_variant: Variant | None = None
+    rehearsal: Mapping[str, float] = field(default_factory=dict)
+    examples: Callable[[Reader], SftExamples] | None = None
+    stages: Mapping[str, Callable[[Reader], SftExamples]] = field(default_factory=dict)
+    shaping: RewardShaping | None = None
+    pretraining: DemoPretraining | str | None = None
+    texts: Callable[[], Sequence[str]] = lambda: ()
+
+
+@dataclass(frozen=True)
+class Reporting(Generic[C]):
+    """What a system adds to rows, to summary.json and to the table of an evaluation.
+
+    row: columns of an episode's row. numbers: of a variant's rows, where they are not those of a classifier.
+    summary: further parts of summary.json, given the rows by variant. counts: of what was read.
+    comparisons: pairs of variants besides those of `main` with each other one.
+    baselines: a system whose variants ask no one and stand in the same table. answer: a label in words.
+    judge: parts of summary.json that a language model is asked for: the policy of `main`, or of another variant that
+        was played by a language model. None where there is nothing to ask.
+    """
+
+    row: Callable[[Episode, C, Variant], dict[str, Any]] = lambda episode, case, variant: {}
+    numbers: Callable[[Sequence[Mapping[str, Any]], dict[str, int]], dict[str, Any]] | None = None
+    summary: Callable[[Mapping[str, Sequence[Mapping[str, Any]]]], dict[str, Any]] = lambda rows: {}
+    counts: Mapping[str, Any] = field(default_factory=dict)
+    comparisons: Sequence[tuple[str, str]] = ()
+    baselines: str | None = None
+    answer: Callable[[C, int], str] | None = None
+    judge: Callable[[Policy], dict[str, Any]] | None = None
+
+
+@dataclass(frozen=True)
+class GroundTruth(Generic[C]):
+    """What only a generated world can say. The default knows nothing, as of real patients.
+
+    needs: whether a case needs retrieval. upper_bounds: best possible accuracies on some cases.
+    decisions: the system's decisions as numbers.
+    """
+
+    needs: Callable[[C], bool | None] = lambda case: None
+    upper_bounds: Callable[[Sequence[C]], Mapping[str, float] | None] = lambda cases: None
+    decisions: Callable[[], Decisions] | None = None
+
+
+@dataclass(frozen=True)
 class System(Generic[C]):
     """One system on one task of one cohort.
 
     name: of the system. task: name, question, labels. agents, roles: all that its acts can name.
     cases: by split, cut to what `read_by` was last given. episode: of a case, as a variant plays it.
-    reward: of a finished episode and its case, without what training adds (`shaping`).
+    reward: of a finished episode and its case, without what training adds (`Training.shaping`).
     variants: by name, in the order of tables; main: the one that is trained, and that others are compared with.
-    listed: names of those that an evaluation plays unless it is told others.
-    decides: roles whose reply is the prediction.
-    fixed: policies by name that are no language model; teacher: the one that the warm-up imitates, None where none is.
-    taught: how the teacher plays, where not as `main`. rehearsed: further variants that it plays, each with this share
-        of the samples, so that imitating one way to play does not unlearn another.
+    listed: names of those that an evaluation plays by default.
     read_by: the same system for another reader: its texts cut to a budget, its corpus with an engine to ask.
-    texts: of prompts, for the tokenizer of a demo model that no one has trained.
-    practice: of the demo's base model: None leaves it untrained; a name takes that of another system.
-    pairs: lessons of its own, given a reader.
-    stages: further weights by name, which a variant can ask for as it asks for "sft": the base model after SFT on other
-        pairs. beside: another system, whose variants ask no one and stand in the same table.
-    needs: whether a case needs a look-up, None where no one knows. answer: a label in words.
-    row: what it adds to a row of episodes. numbers: of a variant's rows, where they are not those of a classifier.
-    summary: what it adds to summary.json, given the rows by variant. pairs_of: further pairs of variants to compare.
-    ceilings: best possible accuracies on some cases, None where no one knows them.
+    fixed: policies by name that are no language model. decides: roles whose reply is the prediction.
     prepare: what a variant has to learn before it is played, from the policy that will play it.
-    partitions: of the corpus, where it has some (GHAR may ask it: system.sources). decisions: as numbers.
-    judged: what it adds to summary.json by asking a language model, beside what is played: the policy of
-        `main`, or of another variant that was played by a language model. None where there is nothing to ask.
+    partitions: of the corpus, where it has some (GHAR may ask it: system.sources).
     """
 
     name: str
@@ -210,32 +256,16 @@ class System(Generic[C]):
     read_by: Callable[[Reader], System[C]]
     fixed: Mapping[str, Callable[[], Policy]] = field(default_factory=dict)
     decides: tuple[str, ...] = ("predict",)
-    teacher: str | None = None
-    taught: Variant | None = None
-    rehearsed: Mapping[str, float] = field(default_factory=dict)
-    texts: Callable[[], Sequence[str]] = lambda: ()
-    practice: DemoPretraining | str | None = None
-    pairs: Callable[[Reader], SftExamples] | None = None
-    stages: Mapping[str, Callable[[Reader], SftExamples]] = field(default_factory=dict)
-    beside: str | None = None
-    shaping: RewardShaping | None = None
-    needs: Callable[[C], bool | None] = lambda case: None
-    answer: Callable[[C, int], str] | None = None
-    row: Callable[[Episode, C, Variant], dict[str, Any]] = lambda episode, case, variant: {}
-    numbers: Callable[[Sequence[Mapping[str, Any]], dict[str, int]], dict[str, Any]] | None = None
-    summary: Callable[[Mapping[str, Sequence[Mapping[str, Any]]]], dict[str, Any]] = lambda rows: {}
-    pairs_of: Sequence[tuple[str, str]] = ()
-    ceilings: Callable[[Sequence[C]], Mapping[str, float] | None] = lambda cases: None
-    prepare: Callable[[Variant, Policy], Variant] | None = None
+    prepare: Callable[[Variant, Policy], Variant] = lambda variant, policy: variant
     partitions: Sequence[Any] = ()
-    decisions: Callable[[], Decisions] | None = None
-    judged: Callable[[Policy], dict[str, Any]] | None = None
-    counts: Mapping[str, Any] = field(default_factory=dict)
-    generated: bool = False
-    credentialed: bool = True
+    origin: Provenance = UNKNOWN
+    training: Training = field(default_factory=Training)
+    report: Reporting[C] = field(default_factory=Reporting)
+    truth: GroundTruth[C] = field(default_factory=GroundTruth)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "credentialed", self.credentialed is not False)
+    def adapt(self, change: Callable[[System[C]], System[C]]) -> System[C]:
+        """Apply `change` to this system, and to what it is for any other reader."""
+        return replace(change(self), read_by=lambda reader: self.read_by(reader).adapt(change))
 
     def variant(self, name: str) -> Variant:
         """BadInput, with all names, for one that it has not."""
@@ -243,15 +273,20 @@ class System(Generic[C]):
             raise BadInput(f"system {self.name} has no variant {name}: choose among {', '.join(self.variants)}.")
         return self.variants[name]
 
+    def teacher_variant(self) -> Variant:
+        """The variant that the teacher plays in the warm-up."""
+        return self.training.teacher_variant or self.variants[self.main]
+
     def asks_model(self, variant: Variant) -> bool:
         """Whether a language model answers it, and not a rule or no one."""
-        return variant.who in STAGES or variant.who in self.stages
+        return variant.who in STAGES or variant.who in self.training.stages
 
     def in_words(self, case: C, label: int | None) -> str | None:
         """A label as rows have it."""
         if label is None:
             return None
-        return self.task.labels[label] if self.answer is None else self.answer(case, label)
+        words = self.report.answer
+        return self.task.labels[label] if words is None else words(case, label)
 
 
 def room(name: str, part: str) -> ModuleType:

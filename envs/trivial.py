@@ -56,7 +56,7 @@ def replies(system: System[Any]) -> list[str]:
     """Replies that could be right for many: each label and its number, bare and after "answer:"; of a task of options,
     each letter."""
     labels = system.task.labels
-    said = [*dict.fromkeys([*labels, *map(str, range(len(labels)))])] if system.answer is None else list(LETTERS)
+    said = [*dict.fromkeys([*labels, *map(str, range(len(labels)))])] if system.report.answer is None else list(LETTERS)
     return [*said, *(f"answer: {one}" for one in said)]
 
 

@@ -23,6 +23,7 @@ from ghar.episode import Act, Retrieve
 from ghar.errors import BadInput
 from ghar.launch.entry import load
 from ghar.privacy import LOG, SentLog, ask_gate, destinations, secret_in
+from ghar.provenance import UNKNOWN
 from tests.data.conftest import write_mimic4
 from tests.running import run_command, run_python
 
@@ -265,7 +266,7 @@ def test_messages_carry_the_mark_of_their_case(small_system: System[Any]):
     case, variant = small_system.cases.test[0], small_system.variants["scripted"]
     marks = []
     for system, one in ((small_system, case), (small_system, replace(case, credentialed=True)),
-                        (replace(small_system, credentialed=True), case)):  # fmt: skip
+                        (replace(small_system, origin=UNKNOWN), case)):  # fmt: skip
         stage, policy = stage_of(system, variant, load([])), small_system.fixed[variant.who]()
         (episode,) = play(stage, [one], policy, seed=0, title="")
         effects = {record.effect.credentialed for record in episode.trace}

@@ -80,7 +80,7 @@ class Agent:
         several = isinstance(patient, Sequence) and not isinstance(patient, str)
         asked: list[Patient] = list(patient) if several else [patient]  # type: ignore[arg-type, list-item]
         given = [one for one in asked if isinstance(one, Sample)]
-        closed = self.system.credentialed or any(sample.credentialed for sample in given)
+        closed = self.system.origin.credentialed or any(sample.credentialed for sample in given)
         ask_gate(self.records.config, lambda: closed)  # of what is asked now: a sample of yours has its own mark
         system = self._with(given)
         cases = [_case_of(system, one) for one in asked]
@@ -124,8 +124,9 @@ class Agent:
 
     def _probabilities(self, system: System[Any], episode: Episode) -> dict[str, float] | None:
         shares = episode.prediction.probabilities
-        if shares is None and self.answers is not None and self.answers.ranker is not None and system.answer is None:
-            shares = self.answers.ranker([episode], labels=system.task.labels)[0]
+        ranker = None if self.answers is None else self.answers.ranker
+        if shares is None and ranker is not None and system.report.answer is None:
+            shares = ranker([episode], labels=system.task.labels)[0]
         if shares is None:
             return None
         (row,) = calibrated([{"label_probabilities": list(shares)}], self.temperature)
@@ -161,7 +162,7 @@ def load(run: str | Path, variant: str | None = None) -> Agent:
     use_cores(config.threads)
     records = Records(config)
     system = systems.build(records)
-    ask_gate(config, lambda: system.credentialed)
+    ask_gate(config, lambda: system.origin.credentialed)
     chosen, held = system.variant(variant or system.main), ExitStack()
     heat = _temperature(Path(run), chosen.name)
     if not system.asks_model(chosen):
@@ -176,8 +177,7 @@ def load(run: str | Path, variant: str | None = None) -> Agent:
     opened = held.enter_context(answering(config, system, found, {stage}))
     answers = held.enter_context(opened(stage))
     own = system.read_by(answers.reader)
-    if own.prepare is not None:
-        chosen = own.prepare(chosen, answers.policy)
+    chosen = own.prepare(chosen, answers.policy)
     return Agent(records, own, chosen, answers.policy, answers, heat, held)
 
 

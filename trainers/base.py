@@ -63,7 +63,7 @@ def start_model(system: System[Any], records: Records, folder: RunFolder, log: L
         return load_configured(config)
     practice = practice_of(system, records)
     if practice is None:
-        texts = on_main(lambda: list(system.texts()))
+        texts = on_main(lambda: list(system.training.texts()))
         model, tokenizer = untrained(config, texts, (), base_seed(config))
     else:
         kept = Path(config.data.cache) / "bases" / base_key(config, practice)
@@ -77,9 +77,9 @@ def start_model(system: System[Any], records: Records, folder: RunFolder, log: L
             on_main(lambda: folder.rewind("base", -1))
             kept.parent.mkdir(parents=True, exist_ok=True)
             made = build_base(config, practice, log)
-            on_main(lambda: save_model(*made, kept, system.credentialed))
+            on_main(lambda: save_model(*made, kept, system.origin.credentialed))
         model, tokenizer = load_pretrained(str(kept), config.model.dtype)
-    on_main(lambda: save_model(model, tokenizer, folder.path / "checkpoints" / BASE, system.credentialed))
+    on_main(lambda: save_model(model, tokenizer, folder.path / "checkpoints" / BASE, system.origin.credentialed))
     return model, tokenizer
 
 
@@ -112,14 +112,14 @@ def _whole(kept: Path) -> bool:
 
 def practice_of(system: System[Any], records: Records) -> DemoPretraining | None:
     """How a system's base is made: by itself, or as another system's on the same records."""
-    if not isinstance(system.practice, str):
-        return system.practice
-    config, name = records.config, system.practice
+    if not isinstance(system.training.pretraining, str):
+        return system.training.pretraining
+    config, name = records.config, system.training.pretraining
     retriever = replace(config.retriever, kind="tfidf", top_n=1)
     own: Any = systems.settings_of(name)(name=name)
     other = main_first(lambda: systems.build(Records(replace(config, system=own, retriever=retriever))))
-    if isinstance(other.practice, DemoPretraining):
-        return other.practice
+    if isinstance(other.training.pretraining, DemoPretraining):
+        return other.training.pretraining
     raise BadInput(f"system {system.name} practises as {name} does, which has no practice of its own.")
 
 

@@ -217,8 +217,8 @@ def _conclude(
     summary = {
         "systems": {name: dict(part.answered) for name, part in parts.items()},
         "left_out": dict(left_out),
-        "generated": any(part.system.generated for part in parts.values()),
-        "credentialed": any(part.system.credentialed for part in parts.values()),
+        "generated": any(part.system.origin.generated for part in parts.values()),
+        "credentialed": any(part.system.origin.credentialed for part in parts.values()),
         "task": {"name": task.name, "question": task.question, "labels": list(task.labels)},
         "experiment": f"{task.name} on {config.data.name}",
         "seed": config.seed,
@@ -244,7 +244,7 @@ def _conclude(
 def _ceilings(parts: Mapping[str, SystemResults], shared: set[str]) -> dict[str, float] | None:
     """Best possible accuracies on the samples that all systems have, of the first system that knows them."""
     for part in parts.values():
-        found = part.system.ceilings([case for case in part.system.cases.test if case.sample_id in shared])
+        found = part.system.truth.upper_bounds([case for case in part.system.cases.test if case.sample_id in shared])
         if found is not None:
             return dict(found)
     return None

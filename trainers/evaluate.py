@@ -14,7 +14,7 @@ from typing import Any
 from ghar.config import Config
 from ghar.disk import full_disk_told
 from ghar.envs import system as systems
-from ghar.envs.baseline_table import with_beside
+from ghar.envs.baseline_table import with_baselines
 from ghar.envs.few_shot import with_selected
 from ghar.envs.records import Records, of_credentialed
 from ghar.envs.rollout import derive_seed
@@ -72,7 +72,7 @@ def _evaluate(config: Config) -> dict[str, Any]:
     records = Records(config)
     on_main(lambda: check_overlap(config, records))
     system = main_first(lambda: table_of(systems.build(records), records))
-    on_main(lambda: ask_gate(config, lambda: system.credentialed))  # once more, of what has been read
+    on_main(lambda: ask_gate(config, lambda: system.origin.credentialed))  # once more, of what has been read
     played = [system.variant(name) for name in config.eval.variants or system.listed]
     if any(map(system.asks_model, played)):  # what rules play loads no model
         on_main(lambda: check_machine(config, training=False))
@@ -109,7 +109,7 @@ def table_of(system: System[Any], records: Records) -> System[Any]:
     """The system with all that an evaluation puts into its table: what stands beside it, RLlib's policy, and variants
     that show chosen examples."""
     config = records.config
-    shown = with_rllib(with_beside(with_method(system, config), records), config)
+    shown = with_rllib(with_baselines(with_method(system, config), records), config)
     return with_selected(shown, records, config.eval.variants or ())
 
 
@@ -117,11 +117,15 @@ def with_method(system: System[Any], config: Config) -> System[Any]:
     """Name rejection-sampling fine-tuning in the titles of trained variants, where trainer.method=rft trained them."""
     if config.trainer.method != "rft":
         return system
-    named = {
-        name: replace(v, title=f"{(v.title or name).replace(' after RL', '')} after RFT") if v.who == "trained" else v
-        for name, v in system.variants.items()
-    }
-    return replace(system, variants=named)
+
+
+    def titled(variant: Variant) -> Variant:
+        title = f"{(variant.title or variant.name).replace(' after RL', '')} after RFT"
+        return replace(variant, title=title) if variant.who == "trained" else variant
+
+    return system.adapt(
+        lambda own: replace(own, variants={name: titled(variant) for name, variant in own.variants.items()})
+    )
 
 
 def with_rllib(system: System[Any], config: Config) -> System[Any]:
@@ -132,11 +136,15 @@ def with_rllib(system: System[Any], config: Config) -> System[Any]:
         from ghar.trainers.rllib.ppo import decisions_of, load_policy
     except ImportError as error:
         raise BadInput("rllib.checkpoint needs RLlib: pip install '.[ray]', or leave it out.") from error
-    path, own = Path(config.rllib.checkpoint), decisions_of(system)
-    variant = replace(system.variants[system.main], name="rllib", title="RLlib", who="rllib")
-    fixed = {**system.fixed, "rllib": lambda: load_policy(path, own)}
-    variants = {**system.variants, "rllib": variant}
-    return replace(system, fixed=fixed, variants=variants, listed=(*system.listed, "rllib"))
+    path, decisions = Path(config.rllib.checkpoint), decisions_of(system)
+
+    def with_policy(own: System[Any]) -> System[Any]:
+        variant = replace(own.variants[own.main], name="rllib", title="RLlib", who="rllib")
+        fixed = {**own.fixed, "rllib": lambda: load_policy(path, decisions)}
+        variants = {**own.variants, "rllib": variant}
+        return replace(own, fixed=fixed, variants=variants, listed=(*own.listed, "rllib"))
+
+    return system.adapt(with_policy)
 
 
 def evaluate_system(system: System[Any], config: Config, folder: RunFolder, resume: bool = False) -> dict[str, Any]:
@@ -202,8 +210,8 @@ def played(
     """The rows of each variant, those of one stage of weights together, from the disk: they are played in parts
     (ghar.trainers.sharding) into the folder `home`, by all processes.
 
-    judged: takes what the system asks the model of its main variant (`System.judged`), in process 0. temperatures: fit
-    one to each trained variant on validation cases.
+    judged: takes what the system asks the model of its main variant (`Reporting.judge`), in process 0.
+    temperatures: fit one to each trained variant on validation cases.
     """
     stage_for = {v.name: found.names(v.who) if system.asks_model(v) else "" for v in wanted}
     running, named = _running(system, config, found), set(stage_for.values()) - {""}
@@ -219,11 +227,12 @@ def played(
             with opened(stage) as answers:
                 own = system.read_by(answers.reader)
                 if judged is not None and stage == stages[-1]:  # first: once all is played, no one would ask again
-                    judged |= _judged(home, None if own.judged is None else partial(own.judged, answers.policy))
+                    judge = own.report.judge
+                    judged |= _judged(home, None if judge is None else partial(judge, answers.policy))
                 playing = EvaluationRun(own, config, running, home)
                 yield from _by_rules(playing, [v for v in wanted if not stage_for[v.name] and stage == stages[0]])
                 ranker = None
-                if answers.ranker is not None and system.answer is None:
+                if answers.ranker is not None and system.report.answer is None:
                     ranker = partial(answers.ranker, labels=system.task.labels)
                 for variant in (v for v in wanted if stage_for[v.name] == stage):
                     read = playing.play(variant, answers.policy, "test", ranker)
@@ -262,19 +271,19 @@ def summary_of(
     draw = {"seed": config.seed, "resamples": config.eval.bootstrap}
     main = system.main if system.main in rows else next(iter(rows))
     pairs = [(main, other) for other in rows if other != main]
-    pairs += [pair for pair in system.pairs_of if set(pair) <= rows.keys() and pair not in pairs]
+    pairs += [pair for pair in system.report.comparisons if set(pair) <= rows.keys() and pair not in pairs]
     return {
         "system": config.system.name,
-        "generated": system.generated,
-        "credentialed": system.credentialed,
+        "generated": system.origin.generated,
+        "credentialed": system.origin.credentialed,
         "scale": config.scale.name,
         "experiment": f"{config.task.name} on {config.data.name}",
         "protocol": config.protocol.name,
         "seed": config.seed,
         "method": config.trainer.method,
         "task": {"name": task.name, "question": task.question, "labels": list(task.labels)},
-        "ceilings": system.ceilings(cases),
-        "data": dict(system.counts),
+        "ceilings": system.truth.upper_bounds(cases),
+        "data": dict(system.report.counts),
         "titles": {name: system.variants[name].title or name for name in rows},
         "main": main,
         "before": next((name for name in rows if system.variants[name].who == "sft"), None),
@@ -283,7 +292,7 @@ def summary_of(
         "neutralised": {name: sum(row.get("neutralised", 0) for row in found) for name, found in rows.items()},
         "policies": {name: summarise(system, found, **draw) for name, found in rows.items()},
         "differences": {f"{a} - {b}": compare(rows[a], rows[b], **draw) for a, b in pairs},
-        **system.summary(rows),
+        **system.report.summary(rows),
     }
 
 

@@ -59,7 +59,7 @@ def train(config: Config) -> None:
     # 1. raw tables -> patients, visits, codes -> samples by split, each with its record as prompts show it
     records = Records(config)  # ghar/data/: readers, tasks, splits; ghar/kg/: the graph that codes are linked to
     system = systems.build(records)  # envs/NAME/system.py
-    if system.pairs is not None:
+    if system.training.examples is not None:
         raise BadInput(f"System {system.name} writes its own training examples: use launch/train.py.")
 
     # 2. base model: a pretrained one, or the demo's; records are cut to what its context holds
@@ -80,7 +80,7 @@ def train(config: Config) -> None:
 
     # 5. evaluation: the most probable replies on test samples, opened once
     print("test", validate(system, config, policy, tokenizer, system.cases.test))
-    save_model(policy.model, tokenizer, folder.path / "checkpoints" / "trained", system.credentialed)
+    save_model(policy.model, tokenizer, folder.path / "checkpoints" / "trained", system.origin.credentialed)
 
 
 def check(config: Config) -> None:
@@ -416,7 +416,7 @@ def reinforce(
 
 def rewarded(system: System[Any], references: dict[str, Any]) -> Callable[[Episode, Any], EpisodeReward]:
     """R_all of an episode (Eq. 14, GHAR; rewards/): with its sample's reference where the system's reward takes one."""
-    shaping = system.shaping
+    shaping = system.training.shaping
     if shaping is None:
         return system.reward
     return lambda episode, case: shaping.reward(episode, case, references.get(case.sample_id), None)

@@ -140,20 +140,20 @@ def phases_of(
         seconds += (episodes + rules) * counted.seconds
         found.append(PlanPhase(name, calls, read + passes, sampled, trained, seconds / processes, held))
 
-    practice = system.practice
+    practice = system.training.pretraining
     packaged = isinstance(practice, DemoPretraining) and packaged_base(config, practice) is not None
     if config.model.kind == "demo" and practice is not None and not packaged:
         add("base", 0, base.steps * base.batch * call, memory["sft"])
     samples = min(warmup.samples, len(cases.train))
-    if system.pairs is None:
+    if system.training.examples is None:
         tries = samples * (1 + warmup.attempts) / 2  # between all right at once and all wrong
         rule = warmup.teacher == "scripted"
         add("teacher", 0 if rule else tries, 0, memory.get("teacher", 0), rules=tries if rule else 0)
     add("sft", 0, warmup.epochs * samples * counted.tokens, memory["sft"])
     names = config.eval.variants or system.listed
     asked = [system.variant(name).who for name in names]
-    for name in (name for name in system.stages if name in asked):
-        lessons = system.stages[name](WORDS)
+    for name in (name for name in system.training.stages if name in asked):
+        lessons = system.training.stages[name](WORDS)
         tokens, valid = (_tokens(config, pairs) for pairs in (lessons.train, lessons.valid))
         epochs = lessons.epochs or warmup.epochs
         add(name, 0, epochs * tokens, memory["sft"], passes=4 * epochs * valid)  # every quarter of an epoch
@@ -163,7 +163,7 @@ def phases_of(
         before = (2 if rl.kl > 0 or rl.ratio == "reference" else 1) * batch  # log-probs, and those of the reference
         episodes = rl.updates * rl.episodes + validated
         add("rl", episodes, rl.updates * rl.epochs * batch, memory["rl"], passes=rl.updates * before)
-    models = [who for who in asked if who in systems.STAGES or who in system.stages]
+    models = [who for who in asked if who in systems.STAGES or who in system.training.stages]
     tested, fitted = len(cases.test), min(rl.eval_samples, len(cases.valid))  # and a temperature of each, but the base
     fits = sum(who != "base" for who in models)
     rules = (len(asked) - len(models)) * tested
@@ -191,8 +191,9 @@ def probe(system: System[Any], config: Config) -> EpisodeCounts:
     """Play a few training cases by the system's rule, or a sketch of one, and count."""
     cases = system.cases.train
     chosen = [cases[i] for i in np.linspace(0, len(cases) - 1, min(PROBED, len(cases))).astype(int)]
-    variant: Variant = system.taught or system.variants[system.main]
-    policy: Policy = system.fixed[system.teacher]() if system.teacher else FunctionPolicy(_longest_reply)
+    variant: Variant = system.teacher_variant()
+    teacher = system.training.teacher
+    policy: Policy = system.fixed[teacher]() if teacher else FunctionPolicy(_longest_reply)
     stage = stage_of(system, variant, config)
     play(stage, chosen[:1], policy, seed=config.seed, title="Probe")  # what is read or built at the first look-up
     found: list[list[Episode]] = []

@@ -40,8 +40,7 @@ class EvaluationRun:
 
         def make(cases: Sequence[Any]) -> list[Row]:
             if not prepared:  # which may take long, and is for nothing where all has been played
-                own = self.system.prepare
-                prepared.append(variant if own is None else own(variant, policy))
+                prepared.append(self.system.prepare(variant, policy))
             return _score(self.system, self.config, prepared[0], policy, split, cases, self.running, ranker)
 
         play_parts(folder, parts, make)
@@ -86,8 +85,7 @@ def score(
 ) -> list[Row]:
     """Play a split, or its first `most` cases, by a variant and return its rows. Rewards leave out what needs a
     warm-up's references."""
-    if system.prepare is not None:
-        variant = system.prepare(variant, policy)
+    variant = system.prepare(variant, policy)
     return _score(system, config, variant, policy, split, getattr(system.cases, split)[:most], running, ranker)
 
 

@@ -150,7 +150,7 @@ def _train(config: Config, folder: RunFolder, resumed: bool, make_workers: MakeW
     with _given_back(folder, resumed):
         system = main_first(lambda: systems.build(records))
         require_agents(system)
-        on_main(lambda: ask_gate(config, lambda: system.credentialed))  # once more, of what has been read
+        on_main(lambda: ask_gate(config, lambda: system.origin.credentialed))  # once more, of what has been read
         table = main_first(lambda: table_of(system, records))
         for name in config.eval.variants or ():
             table.variant(name)  # before hours of training, not after
@@ -199,7 +199,7 @@ def banner(config: Config, system: System[Any]) -> str:
     parts = system.cases.train, system.cases.valid, system.cases.test
     sizes = "/".join(str(len(part)) for part in parts)
     line = f"{system.name} on {system.task.name}: {sizes} samples to train, validate and test"
-    if system.generated:
+    if system.origin.generated:
         warning = "These patients are GENERATED (demo world); nothing below says anything about real ones."
         return f"{warning}\n{line}"
     return line
@@ -217,15 +217,15 @@ def _warm_up(run: TrainingRun) -> None:
     with run.timed("sft"):
         steps = run.checkpoints / SFT_STEPS
         result = learn(config, model, tokenizer, lessons, steps, log=lambda row: run.log(metrics_row("sft", row)))
-        on_main(lambda: save_model(result.model, tokenizer, run.checkpoints / SFT, run.system.credentialed))
+        on_main(lambda: save_model(result.model, tokenizer, run.checkpoints / SFT, run.system.origin.credentialed))
 
 
 def _further_stages(run: TrainingRun) -> None:
-    """The base model after SFT on other pairs (`System.stages`), each into a folder of its own, where the evaluation
+    """The base model after SFT on other pairs (`Training.stages`), each into a folder of its own, where the evaluation
     will ask for it."""
     names = run.config.eval.variants or run.table.listed
     asked = [run.table.variants[name].who for name in names]
-    for name in (name for name in run.system.stages if name in asked):
+    for name in (name for name in run.system.training.stages if name in asked):
         if on_main(lambda home=run.checkpoints / name: not home.is_dir()):
             with run.timed(name):
                 _further_stage(run, name)
@@ -234,12 +234,12 @@ def _further_stages(run: TrainingRun) -> None:
 def _further_stage(run: TrainingRun, name: str) -> None:
     config = replace(run.config, eval=replace(run.config.eval, checkpoint=None))  # the run's own base
     model, tokenizer = load_base(config, run.system, RunStages(run.checkpoints, None))
-    pairs = run.system.stages[name](reader_of(tokenizer, model))
+    pairs = run.system.training.stages[name](reader_of(tokenizer, model))
     train, valid = pairs_of(tokenizer, pairs.train), pairs_of(tokenizer, pairs.valid)
     steps = run.checkpoints / f"{name}-steps"
     lessons, title = TrainingExamples(train, valid, {}, {}), f"SFT, {name}"
     learned = learn(config, model, tokenizer, lessons, steps, pairs.epochs, title=title)
-    on_main(lambda: save_model(learned.model, tokenizer, run.checkpoints / name, run.system.credentialed))
+    on_main(lambda: save_model(learned.model, tokenizer, run.checkpoints / name, run.system.origin.credentialed))
     on_main(lambda: shutil.rmtree(steps, ignore_errors=True))
 
 
@@ -248,7 +248,7 @@ def _teach(run: TrainingRun, model: Any, tokenizer: Any, kept: Path) -> None:
     share."""
     if on_main(lambda: not kept.is_file()):
         system = run.system.read_by(reader_of(tokenizer, model))
-        if system.pairs is not None:
+        if system.training.examples is not None:
             on_main(lambda: write_lessons(kept, _own_lessons(system, tokenizer)))
         else:
             taught(system, run.config, tokenizer, kept)
@@ -258,8 +258,8 @@ def _teach(run: TrainingRun, model: Any, tokenizer: Any, kept: Path) -> None:
 
 def _own_lessons(system: System[Any], tokenizer: Any) -> TrainingExamples:
     """What the system has written down itself."""
-    assert system.pairs is not None  # _teach asks
-    found = system.pairs(reader_of(tokenizer, None))
+    assert system.training.examples is not None  # _teach asks
+    found = system.training.examples(reader_of(tokenizer, None))
     train, valid = pairs_of(tokenizer, found.train), pairs_of(tokenizer, found.valid)
     return TrainingExamples(train, valid, {}, {"pairs": len(train), **found.about})
 
@@ -273,7 +273,7 @@ def _reinforce(run: TrainingRun, make_workers: MakeWorkers) -> None:
     references = read_lessons(run.checkpoints / LESSONS).references
     actor = make_actor(config, model, system.agents)
     with run.timed("rl"):
-        workers = make_workers(stage, system.credentialed, actor, tokenizer)
+        workers = make_workers(stage, system.origin.credentialed, actor, tokenizer)
         fits = identity(config, actor, tokenizer, run.checkpoints)
         reinforce(system, config, actor, fits, references, run.log, run.folder, workers)
 
@@ -305,7 +305,7 @@ def _conclude(run: TrainingRun, summary: dict[str, Any]) -> None:
 def _trained_on(run: TrainingRun, replies: int) -> dict[str, int]:
     """Count what each phase trained on; replies: of the lessons."""
     trainer = run.config.trainer
-    made = isinstance(run.system.practice, DemoPretraining | str) and run.config.model.kind == "demo"
+    made = isinstance(run.system.training.pretraining, DemoPretraining | str) and run.config.model.kind == "demo"
     base = base_steps(run.checkpoints / BASE, trainer.base.steps) * trainer.base.batch if made else 0
     updates = max((row["step"] for row in run.folder.metrics() if row["phase"] == "rl"), default=0)
     return {
@@ -323,7 +323,7 @@ def _logger(config: Config, system: System[Any], folder: RunFolder) -> Logger:
         folder.path,
         project=os.environ.get("WANDB_PROJECT", "ghar"),
         config=plain(config),
-        credentialed=system.credentialed,
+        credentialed=system.origin.credentialed,
         allow=config.privacy.allow,
     )
 

@@ -54,12 +54,12 @@ def episode_row(
         "sample_id": case.sample_id,
         "subject_id": case.subject_id,
         "patient": case.text,
-        "credentialed": system.credentialed or mark_of(case),
+        "credentialed": system.origin.credentialed or mark_of(case),
         "label": system.in_words(case, case.label),
         "prediction": system.in_words(case, prediction.label),
         "label_probabilities": None if shares is None else list(shares),
         "correct": prediction.label == case.label,
-        "needs_retrieval": system.needs(case),
+        "needs_retrieval": system.truth.needs(case),
         "retrieved": any(step.retrieved for step in history),
         "iterations": len(history),
         "rewards": dict(reward.terms),
@@ -74,7 +74,7 @@ def episode_row(
         "failure": episode.failure,
         "turns": turn_rows(episode),
         "lookups": lookup_rows(system, episode),
-        **system.row(episode, case, variant),
+        **system.report.row(episode, case, variant),
     }
 
 
@@ -129,18 +129,18 @@ def _turn_row(act: Act, reply: Reply, format_ok: bool) -> Row:
 
 def running_of(system: System[Any]) -> RunningNormaliser | None:
     """The normaliser that the system's reward asks for."""
-    return RunningNormaliser() if system.shaping is not None and system.shaping.running else None
+    return RunningNormaliser() if system.training.shaping is not None and system.training.shaping.running else None
 
 
 def reward_of(system: System[Any], episode: Any, case: Any, running: RunningNormaliser | None) -> Any:
     """The reward of an episode outside training: without references, costs as `running` has them."""
-    if system.shaping is None or running is None:
+    if system.training.shaping is None or running is None:
         return system.reward(episode, case)
-    return system.shaping.reward(episode, case, None, running)
+    return system.training.shaping.reward(episode, case, None, running)
 
 
 def summarise(system: System[Any], rows: Sequence[Row], seed: int, resamples: int) -> dict[str, Any]:
     """The numbers of one variant."""
-    if system.numbers is not None:
-        return system.numbers(rows, {"seed": seed, "resamples": resamples})
+    if system.report.numbers is not None:
+        return system.report.numbers(rows, {"seed": seed, "resamples": resamples})
     return policy_summary(rows, system.task.labels, seed=seed, resamples=resamples)

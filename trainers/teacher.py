@@ -90,7 +90,7 @@ def teaching(config: Config, system: System[Any]) -> Iterator[Policy]:
     where engine=vllm (beside a process group all processes must enter together)."""
     name, temperature, decisions = config.trainer.warmup.teacher, config.engine.temperature, config.env.decisions
     if "@http" in name:
-        with asking(config, name, system.credentialed) as engine:
+        with asking(config, name, system.origin.credentialed) as engine:
             yield EnginePolicy(engine, temperature, decisions)
         return
     if name != "scripted":
@@ -104,9 +104,9 @@ def teaching(config: Config, system: System[Any]) -> Iterator[Policy]:
 
             yield EnginePolicy(HFEngine(model, tokenizer, config.engine.max_batch), temperature, decisions)
         return
-    if system.teacher is None:
+    if system.training.teacher is None:
         raise BadInput(
             f"system {system.name} has no rule that could teach: set trainer.warmup.teacher to the folder or hub name "
             "of a model, or a server as model@http://host:8000/v1."
         )
-    yield system.fixed[system.teacher]()
+    yield system.fixed[system.training.teacher]()

@@ -77,7 +77,7 @@ def load_base(config: Config, system: System[Any], found: RunStages) -> tuple[An
         return load_configured(config)
     if (found.home / BASE / "config.json").is_file():
         return load_saved(found.home / BASE, config.model.dtype)
-    return untrained(config, list(system.texts()), (), base_seed(config))
+    return untrained(config, list(system.training.texts()), (), base_seed(config))
 
 
 @contextmanager
@@ -89,7 +89,7 @@ def answering(
     "sft" and "trained" share one engine; others have their own, built when asked for. A server answers for all.
     """
     if not config.engine.loads_weights:
-        with without_weights(config, system.credentialed) as engine:
+        with without_weights(config, system.origin.credentialed) as engine:
             yield lambda stage: _given(AnsweringModel(EnginePolicy(engine, 0, config.env.decisions), WORDS, None))
         return
     shared = _Shared(config, system.agents, found) if stages & set(LAST) else None

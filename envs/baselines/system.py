@@ -16,7 +16,7 @@ from ghar.envs.baselines.fitted import EVERY, EVIDENCED, FITS, FittedBaseline
 from ghar.envs.baselines.notes import EarlierNotes
 from ghar.envs.baselines.settings import Settings
 from ghar.envs.records import Records
-from ghar.envs.system import System, Variant, words
+from ghar.envs.system import Reporting, System, Variant, words
 from ghar.episode import Episode, EpisodeGenerator, Evidence, Retrieve
 from ghar.llm.policy import Policy
 from ghar.rewards.compose import EpisodeReward
@@ -92,10 +92,8 @@ def build(records: Records, settings: Settings) -> System[BaselineCase]:
         listed=(*FITS, *(EVIDENCED if stated else ())),
         read_by=lambda reader: made,
         prepare=partial(_prepare, fitted),
-        summary=partial(_chosen, fitted),
-        counts=records.counts(),
-        generated=records.cohort.generated,
-        credentialed=records.credentialed(records.cohort),
+        origin=records.provenance(),
+        report=Reporting(summary=partial(_chosen, fitted), counts=records.counts()),
     )
     return made
 

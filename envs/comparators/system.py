@@ -15,7 +15,7 @@ from ghar.envs.comparators.settings import Method, Settings
 from ghar.envs.graph_cases import CutCases, graph_corpus
 from ghar.envs.real_patients import is_real, refuse, without_rules
 from ghar.envs.records import Records
-from ghar.envs.system import WORDS, SftExamples, System, Variant
+from ghar.envs.system import WORDS, Reporting, SftExamples, System, Training, Variant
 from ghar.envs.worlds.severity_grades import RELATIONS, Knowledge, SpreadRule, exact_knowledge, follows
 from ghar.episode import Episode
 from ghar.llm.policy import FunctionPolicy
@@ -57,12 +57,13 @@ def build(records: Records, settings: Settings) -> System[Case]:
         listed=(f"{RULE}_{settings.method}", f"base_{settings.method}", settings.method),
         read_by=lambda reader: replace(made, cases=cut(reader)),
         fixed={RULE: lambda: FunctionPolicy(ComparatorRule(knowledge_of(records)))},
-        teacher=RULE,
-        texts=lambda: [case.text for case in made.cases.train[:EXAMPLES]],
-        practice="ghar" if config.model.kind == "demo" else None,
-        counts=records.counts() | records.graph_counts(),
-        generated=records.provenance.generated,
-        credentialed=records.credentialed(records.provenance),
+        origin=records.provenance(),
+        training=Training(
+            teacher=RULE,
+            texts=lambda: [case.text for case in made.cases.train[:EXAMPLES]],
+            pretraining="ghar" if config.model.kind == "demo" else None,
+        ),
+        report=Reporting(counts=records.counts() | records.graph_counts()),
     )
     return without_rules(made, records, lambda reader: label_pairs(made_by, cut(reader)))
 

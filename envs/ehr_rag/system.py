@@ -24,7 +24,7 @@ from ghar.envs.ehr_rag.rule_fit import fit_rules
 from ghar.envs.ehr_rag.settings import Settings
 from ghar.envs.ehr_rag.stores import EventLookups, Stores, clock_for, open_stores
 from ghar.envs.records import Records
-from ghar.envs.system import WORDS, Reader, System, Variant
+from ghar.envs.system import WORDS, GroundTruth, Reader, Reporting, System, Training, Variant
 from ghar.envs.worlds.histories.truth import LongTruth
 from ghar.episode import Act, Completion, Episode, EpisodeGenerator
 from ghar.llm.policy import Policy
@@ -80,18 +80,21 @@ def build(records: Records, settings: Settings) -> System[EventCase]:
         read_by=read_by,
         decides=("weigh", "predict"),
         fixed={READER: lambda: room.reader},
-        teacher=READER,
-        rehearsed=rehearsed,
-        practice=practice(records, (settings, spec)),
-        texts=room.texts,
-        row=event_row,
-        numbers=partial(variant_numbers, labels),
-        summary=partial(told, fitted, records.long_truth, config.eval.bootstrap),
-        pairs_of=[("scripted", f"scripted_{name}") for name in METHODS if name != MAIN],
-        ceilings=partial(_ceilings, records),
-        counts=records.counts() | cases.counts,
-        generated=records.cohort.generated,
-        credentialed=records.credentialed(records.cohort, records.charted),
+        origin=records.provenance(records.charted),
+        training=Training(
+            teacher=READER,
+            rehearsal=rehearsed,
+            pretraining=practice(records, (settings, spec)),
+            texts=room.texts,
+        ),
+        report=Reporting(
+            row=event_row,
+            numbers=partial(variant_numbers, labels),
+            summary=partial(told, fitted, records.long_truth, config.eval.bootstrap),
+            counts=records.counts() | cases.counts,
+            comparisons=[("scripted", f"scripted_{name}") for name in METHODS if name != MAIN],
+        ),
+        truth=GroundTruth(upper_bounds=partial(_ceilings, records)),
     )
     return made
 

@@ -26,7 +26,7 @@ from ghar.envs.exprag.settings import Settings
 from ghar.envs.exprag.variants import LISTED, MAIN, PAIRS, RULE, prompts_of, spec_of, variants
 from ghar.envs.questions import plain_question_cases
 from ghar.envs.records import Records
-from ghar.envs.system import WORDS, System
+from ghar.envs.system import WORDS, Reporting, System, Training
 from ghar.episode import Act, Completion, Episode, Evidence
 from ghar.errors import BadInput
 from ghar.kg.names import FILLERS, plain
@@ -58,13 +58,15 @@ def build_exam(records: Records, settings: Settings) -> System[Case]:
         listed=LISTED,
         read_by=lambda reader: replace(made, cases=plain_question_cases(records, reader)),
         fixed={RULE: rule},
-        teacher=RULE,
-        texts=lambda: prompts_of(cases.train, played[MAIN], corpus, rule(), config),
-        row=label_row,
-        pairs_of=PAIRS,
-        counts=records.counts() | {"questions that are experience": len(corpus.index)},
-        generated=False,
-        credentialed=records.credentialed(records.provenance),
+        origin=records.provenance(),
+        training=Training(
+            teacher=RULE, texts=lambda: prompts_of(cases.train, played[MAIN], corpus, rule(), config)
+        ),
+        report=Reporting(
+            row=label_row,
+            comparisons=PAIRS,
+            counts=records.counts() | {"questions that are experience": len(corpus.index)},
+        ),
     )
     return made
 
@@ -114,7 +116,7 @@ def _corpus(records: Records, settings: Settings) -> ReportCorpus:
     train = sorted(splits.train, key=lambda one: one.subject_id)
     ids = np.array([one.subject_id for one in train], np.int64)
     never = np.zeros(len(ids), np.int64)
-    closed = records.provenance.credentialed
+    closed = records.provenance().credentialed
     texts = Notes(ids, ids, never, [one.question.shown() for one in train], {}, generated=False, credentialed=closed)
     index = build_reports(ids, ids, never, {kind: entries_of([()] * len(ids), kind) for kind in KINDS})
     asking = {one.sample_id: ReportQuery(one.subject_id, None, ((), (), ())) for one in every}

@@ -35,7 +35,7 @@ from ghar.envs.exprag.rule import MajorityOfOutcomes
 from ghar.envs.exprag.settings import Settings
 from ghar.envs.exprag.variants import LISTED, MAIN, PAIRS, RULE, prompts_of, spec_of, variants
 from ghar.envs.records import Records
-from ghar.envs.system import WORDS, Reader, System
+from ghar.envs.system import WORDS, Reader, Reporting, System, Training
 from ghar.episode import Episode
 from ghar.errors import BadInput
 from ghar.llm.policy import FunctionPolicy
@@ -67,13 +67,15 @@ def build_labels(records: Records, settings: Settings) -> System[LabelCase]:
         listed=LISTED,
         read_by=lambda reader: replace(made, cases=_cut(records, reader)),
         fixed={RULE: rule},
-        teacher=RULE,
-        texts=lambda: prompts_of(cases.train, played[MAIN], corpus, rule(), config),
-        row=label_row,
-        pairs_of=PAIRS,
-        counts=records.counts() | {"stays that are experience": len(corpus.index), **reports.counts},
-        generated=records.cohort.generated,
-        credentialed=records.credentialed(records.cohort, reports),
+        origin=records.provenance(reports),
+        training=Training(
+            teacher=RULE, texts=lambda: prompts_of(cases.train, played[MAIN], corpus, rule(), config)
+        ),
+        report=Reporting(
+            row=label_row,
+            counts=records.counts() | {"stays that are experience": len(corpus.index), **reports.counts},
+            comparisons=PAIRS,
+        ),
     )
     return made
 

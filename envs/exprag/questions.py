@@ -42,7 +42,7 @@ from ghar.envs.exprag.variants import (
     variants,
 )
 from ghar.envs.records import Records
-from ghar.envs.system import WORDS, Reader, System, Variant
+from ghar.envs.system import WORDS, GroundTruth, Reader, Reporting, System, Training, Variant
 from ghar.episode import Episode
 from ghar.errors import BadInput
 from ghar.llm.policy import FunctionPolicy
@@ -83,22 +83,25 @@ def build_question_system(records: Records, settings: Settings) -> System[Discha
             "options_only": partial(FunctionPolicy, OptionRegression(splits.train, of_option)),
             "background_only": partial(FunctionPolicy, OptionRegression(splits.train, OptionFeatures(corpus.queries))),
         },
-        teacher=RULE,
-        taught=taught,
-        texts=lambda: prompts_of(splits.train, taught, corpus, FunctionPolicy(majority_of_experiences), config),
-        practice=practice(config, splits.train, taught.spec),
-        answer=_in_letters,
-        row=question_row,
-        numbers=_numbers,
-        summary=partial(_differences, config),
-        pairs_of=PAIRS,
-        ceilings=partial(_ceilings, corpus, habits, settings.top_k, splits.train),
-        judged=_ranker_study(records, settings, splits.test, corpus, encoder),
-        counts=counts
-        | {f"test: {rule}": n for rule, n in said_already(splits.test).items()}
-        | _counts(notes, corpus, splits),
-        generated=notes.generated,
-        credentialed=records.credentialed(records.cohort, notes),
+        origin=replace(records.provenance(notes), generated=notes.generated),
+        training=Training(
+            teacher=RULE,
+            teacher_variant=taught,
+            pretraining=practice(config, splits.train, taught.spec),
+            texts=lambda: prompts_of(splits.train, taught, corpus, FunctionPolicy(majority_of_experiences), config),
+        ),
+        report=Reporting(
+            row=question_row,
+            numbers=_numbers,
+            summary=partial(_differences, config),
+            counts=counts
+            | {f"test: {rule}": n for rule, n in said_already(splits.test).items()}
+            | _counts(notes, corpus, splits),
+            comparisons=PAIRS,
+            answer=_in_letters,
+            judge=_ranker_study(records, settings, splits.test, corpus, encoder),
+        ),
+        truth=GroundTruth(upper_bounds=partial(_ceilings, corpus, habits, settings.top_k, splits.train)),
     )
     return made
 

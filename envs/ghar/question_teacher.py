@@ -50,14 +50,16 @@ class QuestionTeacher:
 
 def with_question_teacher(made: System[Case]) -> System[Case]:
     """GHAR whose teacher reads questions; fitted baselines on codes do not stand beside it."""
-    read_by = made.read_by
+    return made.adapt(_taught)
+
+
+def _taught(made: System[Case]) -> System[Case]:
     return replace(
         made,
         fixed={"teacher": QuestionTeacher},
-        practice=None,
-        beside=None,
-        decisions=None,
-        read_by=lambda reader: with_question_teacher(read_by(reader)),
+        training=replace(made.training, pretraining=None),
+        report=replace(made.report, baselines=None),
+        truth=replace(made.truth, decisions=None),
     )
 
 

@@ -36,7 +36,16 @@ from ghar.envs.records import Records
 from ghar.envs.rollout import Corpus
 from ghar.envs.sources import lacking, open_sources
 from ghar.envs.stepper import Scene
-from ghar.envs.system import WORDS, Decisions, RewardShaping, System, Variant
+from ghar.envs.system import (
+    WORDS,
+    Decisions,
+    GroundTruth,
+    Reporting,
+    RewardShaping,
+    System,
+    Training,
+    Variant,
+)
 from ghar.envs.worlds.severity.world import World
 from ghar.envs.worlds.severity_grades import pointers
 from ghar.episode import Episode
@@ -87,25 +96,30 @@ def _build(records: Records, settings: Settings) -> System[Case]:
         variants=variants(episodes) | (asking(episodes, every, needed is not None) if several else {}),
         main="ghar_rl",
         listed=(*forced, "scripted", "ghar_base", STAGE, "ghar_sft", "ghar_rl"),
-        beside="baselines",
-        stages={STAGE: lambda reader: label_pairs(episodes, cut(reader), settings.label_epochs)},
         read_by=lambda reader: replace(made, cases=cut(reader)),
         fixed={"teacher": lambda: ScriptedTeacher(teacher_knowledge(records), habits)},
-        teacher="teacher",
-        practice=None if is_real(records) else practice(records, GharEpisodes(whole, partitions), corpus),
-        texts=lambda: [case.text for case in made.cases.train[:EXAMPLES]],
-        shaping=shaping(rewards),
-        row=rows.row,
-        numbers=rows.numbers,
-        summary=lambda found: budget_summary(records, settings, made.cases.test, found),
-        needs=partial(_needs, _truth(records)),
-        ceilings=partial(_ceilings, records, episodes, corpus),
-        decisions=None if spec.decision == "everyone" else lambda: decisions(records, made),
         prepare=lambda variant, policy: routed(made, config, episodes, needed, variant),
         partitions=partitions,
-        counts=records.counts() | records.graph_counts() | lacking(corpus),
-        generated=records.provenance.generated,
-        credentialed=records.credentialed(records.provenance),
+        origin=records.provenance(),
+        training=Training(
+            teacher="teacher",
+            stages={STAGE: lambda reader: label_pairs(episodes, cut(reader), settings.label_epochs)},
+            shaping=shaping(rewards),
+            pretraining=None if is_real(records) else practice(records, GharEpisodes(whole, partitions), corpus),
+            texts=lambda: [case.text for case in made.cases.train[:EXAMPLES]],
+        ),
+        report=Reporting(
+            row=rows.row,
+            numbers=rows.numbers,
+            summary=lambda found: budget_summary(records, settings, made.cases.test, found),
+            counts=records.counts() | records.graph_counts() | lacking(corpus),
+            baselines="baselines",
+        ),
+        truth=GroundTruth(
+            needs=partial(_needs, _truth(records)),
+            upper_bounds=partial(_ceilings, records, episodes, corpus),
+            decisions=None if spec.decision == "everyone" else lambda: decisions(records, made),
+        ),
     )
     if records.asks_questions:
         return with_question_teacher(made)

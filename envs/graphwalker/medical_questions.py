@@ -34,7 +34,7 @@ def exams_material(records: Records, settings: Settings) -> EncodedCases[Medical
     found = text_vectors(tuple(exam.sample_id for exam in exams), vectors)
     return EncodedCases(
         settings, config.seed, task, question_head(task), splits, found, found, model, _piece, _shown, no_looks,
-        selectors=WITHOUT_SERIES, generated=False, credentialed=records.credentialed(records.provenance),
+        selectors=WITHOUT_SERIES, generated=False, credentialed=records.provenance().credentialed,
     )  # fmt: skip
 
 

@@ -23,10 +23,11 @@ from ghar.envs.graphwalker.series import PREFIX, series_material
 from ghar.envs.graphwalker.settings import Settings
 from ghar.envs.graphwalker.visits import visits_material
 from ghar.envs.records import Records
-from ghar.envs.system import WORDS, Reader, SftExamples, System, Variant
+from ghar.envs.system import WORDS, GroundTruth, Reader, Reporting, SftExamples, System, Training, Variant
 from ghar.episode import Episode
 from ghar.errors import BadInput
 from ghar.llm.policy import FunctionPolicy
+from ghar.provenance import Provenance
 from ghar.rewards.compose import EpisodeReward
 from ghar.rewards.outcome import score_outcome
 
@@ -72,11 +73,17 @@ def assemble(material: EncodedCases[Any], config: Config, reader: Reader) -> Sys
             RULE: partial(FunctionPolicy, majority_of_examples),
             ALIKE: lambda: FunctionPolicy(RarestShared(weights())),
         },
-        teacher=ALIKE if lists else RULE, taught=variants["scripted_alike" if lists else TAUGHT], texts=material.texts,
-        stages={SUPERVISED: lambda reader: _label_pairs(cut_to(material, reader), spec)},
-        practice=material.practice, row=rows.row, ceilings=partial(_ceilings, material),
-        numbers=clinical.numbers, summary=partial(_summary, rows, clinical, variants, config, material.audit),
-        counts=counts(material, without), generated=material.generated, credentialed=material.credentialed,
+        origin=Provenance(material.generated, material.credentialed),
+        training=Training(
+            teacher=ALIKE if lists else RULE, teacher_variant=variants["scripted_alike" if lists else TAUGHT],
+            stages={SUPERVISED: lambda reader: _label_pairs(cut_to(material, reader), spec)},
+            pretraining=material.practice, texts=material.texts,
+        ),
+        report=Reporting(
+            row=rows.row, numbers=clinical.numbers, counts=counts(material, without),
+            summary=partial(_summary, rows, clinical, variants, config, material.audit),
+        ),
+        truth=GroundTruth(upper_bounds=partial(_ceilings, material)),
     )  # fmt: skip
 
 

@@ -38,7 +38,7 @@ from ghar.episode import EpisodeGenerator, Retrieve
 
 LooksUp = Literal["communities", "abstracts", "nothing"]
 RULE = "rule"  # of System.fixed
-LABELS, TUNED_RAG = "label_only", "rag_tuned"  # of System.stages
+LABELS, TUNED_RAG = "label_only", "rag_tuned"  # of Training.stages
 REASONING: dict[str, Reasoning] = {
     "multitask": "beside", "multitask_weighted": "beside", "two_in_one": "within", "label_only": "none"
 }  # fmt: skip

@@ -34,7 +34,17 @@ from ghar.envs.kare.training_examples import ExampleWriter, look_up_all
 from ghar.envs.kare.upper_bounds import kare_ceilings, law_of
 from ghar.envs.real_patients import is_real, without_rules
 from ghar.envs.records import Records
-from ghar.envs.system import WORDS, DemoPretraining, Reader, SftExamples, System, words
+from ghar.envs.system import (
+    WORDS,
+    DemoPretraining,
+    GroundTruth,
+    Reader,
+    Reporting,
+    SftExamples,
+    System,
+    Training,
+    words,
+)
 from ghar.envs.worlds.severity_grades import follows
 from ghar.episode import Episode
 from ghar.errors import BadInput
@@ -78,24 +88,27 @@ class Kare:
             variants=variants,
             main="kare",
             listed=tuple(name for name in LISTED if name in variants),
-            beside="baselines",
             read_by=self.read_by,
             fixed={RULE: partial(rule_of, records)},
-            teacher=RULE,
-            texts=self.texts,
-            practice=self.practice,
-            pairs=self.pairs,
-            stages={LABELS: self.label_pairs, TUNED_RAG: partial(self.label_pairs, looks_up="abstracts")},
-            row=rows.row,
-            numbers=rows.numbers,
-            summary=partial(self._summary, learner),
-            pairs_of=(("scripted", "scripted_base"), ("kare", "no_reasoning")),
             prepare=learner.prepare,
             partitions=partitions(self.graph.index),
-            ceilings=self.ceilings,
-            counts=self.counts,
-            generated=records.cohort.generated,
-            credentialed=records.credentialed(records.cohort),
+            origin=records.provenance(),
+            training=Training(
+                teacher=RULE,
+                examples=self.examples,
+                stages={LABELS: self.label_pairs, TUNED_RAG: partial(self.label_pairs, looks_up="abstracts")},
+                pretraining=self.pretraining,
+                texts=self.texts,
+            ),
+            report=Reporting(
+                row=rows.row,
+                numbers=rows.numbers,
+                summary=partial(self._summary, learner),
+                counts=self.counts,
+                comparisons=(("scripted", "scripted_base"), ("kare", "no_reasoning")),
+                baselines="baselines",
+            ),
+            truth=GroundTruth(upper_bounds=self.ceilings),
         )
         return without_rules(made, records, self.label_pairs)
 
@@ -110,7 +123,7 @@ class Kare:
         ]
 
     @cached_property
-    def practice(self) -> DemoPretraining | str | None:
+    def pretraining(self) -> DemoPretraining | str | None:
         """The demo's base practises these prompts where outcomes follow from grades, and GHAR's elsewhere; for real
         patients none."""
         records = self.records
@@ -121,7 +134,7 @@ class Kare:
         writer = Writer(self.near, records.config.env, words)
         return practice(records, self.own, self.corpus, lambda: writer.cases(records.splits.train))
 
-    def pairs(self, reader: Reader) -> SftExamples:
+    def examples(self, reader: Reader) -> SftExamples:
         """What a model is distilled on."""
         return self._school(reader, self.own).pairs()
 

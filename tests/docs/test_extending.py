@@ -122,7 +122,7 @@ def test_a_reward_term_and_a_metric_stand_with_the_others(small_config: Callable
         written = sum(len(r.result.text.split()) for r in episode.trace if isinstance(r.effect, Act))
         assert reward.terms["brevity"] == -written < 0 and reward.total == pytest.approx(before.total - 0.5 * written)
         assert sum(reward.arriving()) == pytest.approx(reward.total)
-        assert made.shaping.reward(episode, case, None, None).terms["brevity"] == -written
+        assert made.training.shaping.reward(episode, case, None, None).terms["brevity"] == -written
     rewards = [made.reward(episode, case) for episode, case in zip(episodes, cases, strict=True)]
     rows = rows_of(made, rule, cases, episodes, rewards, "test")
     found = summarise(made, rows, 0, 50)

@@ -16,7 +16,7 @@ from ghar.envs.few_shot import with_demonstrations, with_selected
 from ghar.envs.play import play, stage_of
 from ghar.envs.records import Records
 from ghar.envs.rollout import EpisodeJob, rollout
-from ghar.envs.system import WORDS, Reader, System, Variant
+from ghar.envs.system import WORDS, Reader, Reporting, System, Variant
 from ghar.episode import (
     Act,
     Completion,
@@ -74,7 +74,7 @@ def toy(reader: Reader) -> System[ToyCase]:
     variants = {name: Variant(name, spec=name) for name in ("toy", "blind")}
     return System(
         "toy", TASK, ("top", "low"), ("retrieve", "summarise", "predict"), Splits(cases, cases, cases), episode,
-        Library(), reward, variants, "toy", ("toy",), toy, row=row,
+        Library(), reward, variants, "toy", ("toy",), toy, report=Reporting(row=row),
     )  # fmt: skip
 
 
@@ -98,7 +98,7 @@ def played(system: System[ToyCase], name: str) -> tuple[list[Episode], dict[str,
 def test_a_variant_more_shows_examples_and_changes_nothing_else() -> None:
     system = with_demonstrations(toy(WORDS), EXAMPLES, "cone")
     new = system.variant("toy_with_cone")
-    assert system.listed == ("toy", "toy_with_cone") and ("toy_with_cone", "toy") in system.pairs_of
+    assert system.listed == ("toy", "toy_with_cone") and ("toy_with_cone", "toy") in system.report.comparisons
     assert new.who == "trained" and "cone" in new.title and system.variants["toy"] == toy(WORDS).variants["toy"]
     plain, before = played(system, "toy")
     shown, after = played(system, "toy_with_cone")
@@ -106,7 +106,7 @@ def test_a_variant_more_shows_examples_and_changes_nothing_else() -> None:
     assert after["retrieve"] == before["retrieve"] and after["summarise"] == before["summarise"]
     for i, (one, two) in enumerate(zip(before["predict"], after["predict"], strict=True)):
         assert two == (f"{EXAMPLES[f's{i}']}\n\n{one}" if i < 2 else one)
-    assert system.row(shown[0], system.cases.test[0], new) == {"ablation": "toy"}
+    assert system.report.row(shown[0], system.cases.test[0], new) == {"ablation": "toy"}
     assert system.reward(shown[1], system.cases.test[1]).total > system.reward(shown[0], system.cases.test[0]).total
 
 
@@ -130,7 +130,6 @@ def test_what_a_variant_learns_first_it_learns_with_examples_too() -> None:
         return replace(variant, spec=f"{variant.spec} {policy}")
 
     system = with_demonstrations(replace(toy(WORDS), prepare=prepare), EXAMPLES, "cone")
-    assert system.prepare is not None
     ready: Any = system.prepare(system.variant("toy_with_cone"), cast(Any, "taught"))
     assert ready.name == "toy_with_cone" and system.prepare(system.variant("toy"), Says()).spec.startswith("toy ")
     assert next(system.episode(system.cases.test[0], ready)).prompt == "patient 0 toy taught: look up?"

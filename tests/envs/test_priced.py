@@ -28,7 +28,7 @@ def test_the_budget_of_each_variant_stands_beside_the_ceilings(tmp_path: Path) -
             ("always", {"graph": 9, "past": 2, "reports": 1}),
         )
     }
-    found, ceilings = made.summary(rows | {"other": []})["budget"], made.ceilings(cases)
+    found, ceilings = made.report.summary(rows | {"other": []})["budget"], made.truth.upper_bounds(cases)
     assert ceilings is not None and found["prices"] == {"graph": 0.1, "past": 0.1, "reports": 1.0}
     assert found["at_cost"]["never"] == [0.0, pytest.approx(ceilings["training"])]
     assert found["at_cost"]["always"] == [pytest.approx(2.1), pytest.approx(ceilings["training+graph+past+reports"])]
@@ -47,7 +47,7 @@ def test_real_patients_without_summaries_are_played_and_the_report_says_what_sta
         pytest.skip("the open MIMIC-IV demo or the subset of PrimeKG is not there")
     real = ("system=ghar_all", "data=mimic4", f"data.root={tables}", f"kg.path={graph}", "data.more=[omr]", "threads=1")
     made = build(Records(load([*real, f"data.cache={tmp_path}", "system.prices=[0.1,0.1,1.0]"])))
-    stays = made.counts["visits"]
-    assert made.counts["stays without a discharge summary, shown by their codes"] == stays > 0
-    assert made.ceilings(made.cases.test) is None
-    assert made.summary({"scripted": [{"asked": {"graph": 1, "past": 0, "reports": 0}}]}) == {}
+    stays = made.report.counts["visits"]
+    assert made.report.counts["stays without a discharge summary, shown by their codes"] == stays > 0
+    assert made.truth.upper_bounds(made.cases.test) is None
+    assert made.report.summary({"scripted": [{"asked": {"graph": 1, "past": 0, "reports": 0}}]}) == {}

@@ -33,12 +33,14 @@ def real(small_records, small_config, tmp_path_factory) -> Callable[..., Config]
 def test_a_rule_refuses_and_labels_alone_are_taught(real, name: str) -> None:
     records = Records(real(f"system={name}", SYSTEMS[name]))
     made = build(records)
-    assert not made.generated and made.teacher is None and made.practice is None and not made.rehearsed
+    training = made.training
+    assert not made.origin.generated and training.teacher is None and training.pretraining is None
+    assert not training.rehearsal
     with pytest.raises(BadInput, match=REFUSED):
         made.fixed[RULES[name]]()
     assert made.listed and not [variant for variant in made.listed if made.variants[variant].who in made.fixed]
-    assert made.pairs is not None
-    lessons = made.read_by(WORDS).pairs(WORDS)  # type: ignore[misc]
+    assert made.training.examples is not None
+    lessons = made.read_by(WORDS).training.examples(WORDS)  # type: ignore[misc]
     assert len(lessons.train) == len(records.splits.train) and len(lessons.valid) == len(records.splits.valid)
     labels = set(made.task.labels)
     for _, reply, _, weight in (*lessons.train, *lessons.valid):
@@ -49,21 +51,21 @@ def test_a_rule_refuses_and_labels_alone_are_taught(real, name: str) -> None:
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_generated_patients_keep_their_rule(small_config, name: str) -> None:
     made = build(Records(small_config(f"system={name}", SYSTEMS[name])))
-    assert made.teacher == RULES[name] and made.practice is not None
+    assert made.training.teacher == RULES[name] and made.training.pretraining is not None
     assert [variant for variant in made.listed if made.variants[variant].who == RULES[name]]
-    assert name == "kare" or made.pairs is None
+    assert name == "kare" or made.training.examples is None
 
 
 def test_a_model_teaches_real_patients_where_one_is_named(real) -> None:
     made = build(Records(real("system=ghar", "task=los", "trainer.warmup.teacher=qwen@http://127.0.0.1:9/v1")))
-    assert made.pairs is None and made.teacher is None
+    assert made.training.examples is None and made.training.teacher is None
 
 
 def test_decisions_as_numbers_are_of_the_demo_world_alone(real) -> None:
     made = build(Records(real("system=ghar", "task=los")))
-    assert made.decisions is not None
+    assert made.truth.decisions is not None
     with pytest.raises(BadInput, match=r"grades of the demo world, which these patients lack"):
-        made.decisions()
+        made.truth.decisions()
 
 
 def test_knowledge_from_labels_leaves_the_patients_own_out(small_config) -> None:

@@ -12,6 +12,7 @@ from ghar.envs.system import build
 from ghar.episode import Retrieve
 from ghar.errors import BadInput
 from ghar.launch.export_meds import run as export_meds
+from ghar.provenance import Provenance
 
 
 def build_from(config):
@@ -20,10 +21,10 @@ def build_from(config):
 
 def test_the_demo_world_becomes_records_and_a_system(small_records, small_system):
     records, system = small_records, small_system
-    assert records.cohort.generated and records.world is not None and system.counts["patients"] == 150
-    assert system.generated and system.task == records.task
+    assert records.cohort.generated and records.world is not None and system.report.counts["patients"] == 150
+    assert system.origin.generated and system.task == records.task
     assert records.task.labels == tuple(str(i) for i in range(10))
-    splits, counts = records.splits, system.counts
+    splits, counts = records.splits, system.report.counts
     sizes = [len(part) for part in (splits.train, splits.valid, splits.test)]
     assert sizes == [counts[f"{name} samples"] for name in ("train", "validation", "test")] and min(sizes) > 20
     subjects = [{s.subject_id for s in part} for part in (splits.train, splits.valid, splits.test)]
@@ -76,7 +77,7 @@ def test_cases_show_no_label_and_keep_the_budget(small_records, small_system):
 def test_need_of_retrieval_is_the_truths(small_records, small_system):
     truth = dict(small_records.world.truth.select("visit_id", "look_ups").rows())
     for case in small_system.cases.train:
-        assert small_system.needs(case) is (truth[case.visit_id] > 0)
+        assert small_system.truth.needs(case) is (truth[case.visit_id] > 0)
 
 
 def test_same_configuration_same_records(small_records, small_config):
@@ -133,7 +134,8 @@ def test_an_export_of_generated_patients_trains_as_any_folder_and_has_no_truth(s
     records = Records(small_config("data=meds", f"data.root={tmp_path}/meds", f"kg.path={graph}"))
     assert records.world is None and records.cohort.generated and not records.cohort.credentialed
     system = build(records)
-    assert system.generated and system.ceilings(system.cases.test) is None and system.cases.train[0].text
+    assert system.origin.generated and system.truth.upper_bounds(system.cases.test) is None
+    assert system.cases.train[0].text
 
 
 @pytest.mark.parametrize("source", ["mimic3", "eicu"])
@@ -157,7 +159,8 @@ def test_the_other_sources_become_systems(small_config, small_records, shared_da
     assert records.world is None and not records.cohort.credentialed and not records.cohort.generated
     assert any(code.startswith(first) for code in records.cohort.codes["code"])
     system = build(records)
-    assert not system.credentialed and not system.generated and system.ceilings(system.cases.test) is None
+    assert system.origin == Provenance(generated=False, credentialed=False)
+    assert system.truth.upper_bounds(system.cases.test) is None
     cases = system.cases.train[:20]
     assert len(cases) == 20 and all(case.text for case in cases)
-    assert all(system.needs(case) is None for case in cases)
+    assert all(system.truth.needs(case) is None for case in cases)

@@ -82,7 +82,7 @@ def episode_text(system: Any, variant: Any, case: Any, episode: Any, reward: Any
         "rewards": dict(reward.terms),
         "reward": reward.total,
         "reward by turn": [dict(turn) for turn in reward.per_turn],
-        "row": list(system.row(episode, case, variant).values()) if row else [],
+        "row": list(system.report.row(episode, case, variant).values()) if row else [],
     }
     lines = [f"== {episode.sample_id} =="]
     for record in episode.trace:
@@ -113,12 +113,12 @@ def cases_text(system: Any) -> dict[str, Any]:
         "labels": system.task.labels,
         **{
             name: [
-                [c.sample_id, c.subject_id, c.label, system.in_words(c, c.label), system.needs(c), c.text]
+                [c.sample_id, c.subject_id, c.label, system.in_words(c, c.label), system.truth.needs(c), c.text]
                 for c in cases
             ]
             for name, cases in parts.items()
         },
-        "upper bounds": list((system.ceilings(parts["test"]) or {}).values()),
+        "upper bounds": list((system.truth.upper_bounds(parts["test"]) or {}).values()),
     }
 
 

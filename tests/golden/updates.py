@@ -52,7 +52,7 @@ def found(system: str, cache: Path) -> Iterator[tuple[str, Any]]:
     use_cores(1)
     config = Scene(system, "demo", "read").config(cache)
     built = build(Records(config))
-    model, tokenizer = untrained(config, list(built.texts()), (), SEED)
+    model, tokenizer = untrained(config, list(built.training.texts()), (), SEED)
     read = built.read_by(reader_of(tokenizer, model, HFEngine(model, tokenizer, 16)))
     actor = make_actor(config, model, read.agents)
     still = torch.optim.SGD([p for p in actor.parameters() if p.requires_grad], lr=0.0)

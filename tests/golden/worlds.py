@@ -86,13 +86,13 @@ def texts_of(scene: Scene, cache: Path) -> Iterator[Text]:
     if scene.system == "baselines":
         yield f"tables/{scene.world}", cohort_text(records.charted)
     yield f"cases/{scene.name}", as_text(cases_text(system))
-    if isinstance(system.practice, DemoPretraining) and scene.world in EXERCISES:
-        made = system.practice.exercises(EXERCISES[scene.world], SEED)
+    if isinstance(system.training.pretraining, DemoPretraining) and scene.world in EXERCISES:
+        made = system.training.pretraining.exercises(EXERCISES[scene.world], SEED)
         played = [[_said(record) for record in episode.trace] for episode in made.episodes[: EXERCISES[scene.world]]]
         about = {"names": sorted(made.names), "shares": dict(made.shares), "copying": made.copying}
         yield f"pretraining/{scene.name}", as_text({**about, "exercises": played})
-    if system.pairs is not None:
-        pairs = system.pairs(WORDS)
+    if system.training.examples is not None:
+        pairs = system.training.examples(WORDS)
         taught = {"train": pairs.train, "valid": pairs.valid, "about": dict(pairs.about)}
         yield f"examples/{scene.name}", as_text(taught)
     yield from played_by_rules(scene, system, config)
@@ -125,7 +125,7 @@ def played_by_rules(scene: Scene, system: System[Any], config: Config) -> Iterat
 def traces(system: System[Any], variant: Any, config: Config, policy: Any) -> str:
     """The canonical text of one episode a test case."""
     cases = system.cases.test[:CASES]
-    ready = variant if system.prepare is None else system.prepare(variant, policy)
+    ready = system.prepare(variant, policy)
     episodes = play(stage_of(system, ready, config), cases, policy, seed=SEED, title=variant.name)
     rewards = [system.reward(episode, case) for episode, case in zip(episodes, cases, strict=True)]
     rows = zip(cases, episodes, rewards, strict=True)

@@ -74,7 +74,7 @@ def test_a_system_says_what_others_need_to_know(built: tuple[System[Any], Config
     system, config = built
     assert bool(system.agents) == bool(system.roles) == (config.system.name not in WITHOUT_AGENTS)
     assert system.main in system.variants and set(system.listed) <= set(system.variants)
-    assert system.teacher is None or system.teacher in system.fixed
+    assert system.training.teacher is None or system.training.teacher in system.fixed
     for name, variant in system.variants.items():
         assert variant.name == name and (system.asks_model(variant) or variant.who in ("", *system.fixed)), name
     parts = system.cases.train, system.cases.valid, system.cases.test
@@ -114,7 +114,8 @@ def test_views_keep_their_promises(built: tuple[System[Any], Config]):
     system, config = built
     if not system.agents:
         pytest.skip("no one acts in this system, so there is nothing to view")
-    model, tokenizer = untrained(config, list(system.texts()) or [case.text for case in system.cases.train], (), 0)
+    texts = list(system.training.texts()) or [case.text for case in system.cases.train]
+    model, tokenizer = untrained(config, texts, (), 0)
     system = system.read_by(reader_of(tokenizer, model, HFEngine(model, tokenizer, 16)))  # for a corpus that asks it
     few = replace(system, cases=Splits(system.cases.train[:3], system.cases.valid, system.cases.test))
     scene = scene_of(few)

@@ -33,7 +33,7 @@ def tiny(config: Config, steps: int) -> Config:
 @pytest.fixture(scope="module")
 def base(small_records, small_system):
     rows: list[dict] = []
-    model, tokenizer = build_base(tiny(small_records.config, 0), small_system.practice, rows.append)
+    model, tokenizer = build_base(tiny(small_records.config, 0), small_system.training.pretraining, rows.append)
     return model, tokenizer, rows
 
 
@@ -77,10 +77,11 @@ def test_a_base_is_made_once_and_shared_by_whoever_would_make_the_same(small_rec
     files = [tmp_path / name / "checkpoints" / "base" / "model.safetensors" for name in ("first", "second")]
     weights = [file.read_bytes() for file in files]
     assert weights[0] == weights[1]
-    keys = [base_key(tiny(small_records.config, steps), small_system.practice) for steps in (0, 1)]
-    assert keys[0] != keys[1] == base_key(config, small_system.practice)
+    keys = [base_key(tiny(small_records.config, steps), small_system.training.pretraining) for steps in (0, 1)]
+    assert keys[0] != keys[1] == base_key(config, small_system.training.pretraining)
 
-    packaged, base = replace(small_system.practice, packaged=tmp_path / "cache" / "bases"), config.trainer.base
+    packaged = replace(small_system.training.pretraining, packaged=tmp_path / "cache" / "bases")
+    base = config.trainer.base
     for steps, seed, there in ((1, None, True), (2, None, False), (0, None, False), (1, 0, False)):
         wanted = replace(config.trainer, base=replace(base, steps=steps, seed=seed))
         assert (packaged_base(replace(config, trainer=wanted), packaged) is not None) == there, (steps, seed)

@@ -13,11 +13,11 @@ import pytest
 
 from ghar.config import Config
 from ghar.data.tasks.splits import Splits
-from ghar.envs.baseline_table import with_beside
+from ghar.envs.baseline_table import with_baselines
 from ghar.envs.baselines.fitted import EVIDENCED, FITS
 from ghar.envs.ghar.label_only import STAGE
 from ghar.envs.records import Records
-from ghar.envs.system import WORDS, build
+from ghar.envs.system import WORDS, Reporting, build
 from ghar.errors import BadInput
 from ghar.launch.entry import load
 from ghar.metrics.runfolder import RunFolder
@@ -77,13 +77,13 @@ def test_what_asks_a_policy_cannot_be_borrowed(cache: Path, tmp_path: Path) -> N
     config = short(tmp_path, cache)
     records = Records(config)
     system = build(records)
-    joined = with_beside(system, records)
+    joined = with_baselines(system, records)
     assert set(joined.listed) == {*system.listed, *FITS, *EVIDENCED}
     assert set(joined.read_by(WORDS).variants) == set(joined.variants)
     with pytest.raises(BadInput, match="both have it"):
-        with_beside(replace(joined, beside="baselines"), records)
+        with_baselines(replace(joined, report=Reporting(baselines="baselines")), records)
     with pytest.raises(BadInput, match="it asks a policy"):
-        with_beside(replace(system, beside="exprag"), records)
+        with_baselines(replace(system, report=Reporting(baselines="exprag")), records)
 
 
 def test_a_run_trains_label_only_sft_from_its_own_base(cache: Path, tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_an_update_moves_the_weights_as_the_fast_one_does(estimator: str, seed: 
 @pytest.mark.slow
 def test_episodes_are_played_as_the_rollout_plays_them(small_system, small_config):
     config = small_config()
-    model, tokenizer = untrained(config, list(small_system.texts()), (), 0)
+    model, tokenizer = untrained(config, list(small_system.training.texts()), (), 0)
     policy = EnginePolicy(HFEngine(model, tokenizer), 1.0, config.env.decisions)
     cases = small_system.cases.train[:8]
     stage = stage_of(small_system, small_system.variants[small_system.main], config)

@@ -94,7 +94,7 @@ def test_a_lost_actors_episodes_are_played_again_and_each_counts_once(
     assert any(step.retrieved for episode in expected for step in episode.prediction.history)
 
     monkeypatch.setattr(ray_pool, "RayRetriever", lambda actors: Mortal(tmp_path / "died"))
-    workers = ActorPool(stage, system.credentialed, tokenizer)
+    workers = ActorPool(stage, system.origin.credentialed, tokenizer)
     first = workers.actors[0]
     found = workers.begin(order, learner, 3)()
     assert (tmp_path / "died").exists() and workers.actors[0] is not first

@@ -13,7 +13,7 @@ pytest.importorskip("ray", reason="RLlib needs the extra ray")
 import torch
 
 from ghar.envs.records import Records
-from ghar.envs.system import build
+from ghar.envs.system import GroundTruth, build
 from ghar.envs.views.gym_view import GymView
 from ghar.errors import BadInput
 from ghar.trainers.evaluate import evaluate
@@ -101,7 +101,7 @@ def test_a_policy_without_its_checkpoint_is_refused_before_anything_is_played(sm
 
 def test_a_system_without_decisions_as_numbers_is_named(small_system) -> None:
     with pytest.raises(BadInput, match="shows its decisions as text alone"):
-        decisions_of(replace(small_system, decisions=None))
+        decisions_of(replace(small_system, truth=GroundTruth()))
 
 
 def test_the_best_rule_beats_the_others(small_system, small_records) -> None:

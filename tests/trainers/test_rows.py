@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ghar.envs.play import play, stage_of
+from ghar.envs.system import Reporting
 from ghar.trainers.rows import episode_row, rows_of
 
 
@@ -27,7 +28,7 @@ def test_an_episodes_row_tells_every_turn(small_system, played):
         assert (row["policy"], row["split"], row["sample_id"]) == ("scripted", "train", case.sample_id)
         assert row["correct"] == (row["label"] == row["prediction"]) and row["failure"] is None
         assert row["label"] == small_system.task.labels[case.label]
-        assert row["needs_retrieval"] is small_system.needs(case)
+        assert row["needs_retrieval"] is small_system.truth.needs(case)
         assert [t["role"] for t in row["turns"]] == [t.role for t in episode.turns]
         shown = [t["evidence"] for t in row["turns"] if t["role"] == "summarise"]
         assert shown == [s.evidence for s in episode.prediction.history if s.retrieved]
@@ -37,11 +38,11 @@ def test_an_episodes_row_tells_every_turn(small_system, played):
 
 
 def test_a_system_adds_to_its_rows_and_says_its_labels(small_system, played):
-    own = replace(
-        small_system,
+    report = Reporting(
         row=lambda episode, case, variant: {"of": f"{variant.name} {case.sample_id}"},
         answer=lambda case, label: f"grade {label}",
     )
+    own = replace(small_system, report=report)
     (case, *_), (episode, *_), (reward, *_) = played
     row = episode_row(own, own.variant("scripted"), case, episode, reward, "test")
     assert row["of"] == f"scripted {case.sample_id}" and row["label"] == f"grade {case.label}"

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from ghar.envs.system import Training
 from ghar.episode import Act
 from ghar.errors import BadInput
 from ghar.launch.entry import load
+from ghar.provenance import GENERATED, UNKNOWN
 from ghar.trainers.teacher import teaching
 from tests.llm.api_server import listening
 
@@ -20,7 +22,7 @@ def answer(body: dict[str, Any], headers: dict[str, str]) -> tuple[int, Any]:
 
 
 def test_a_server_teaches_at_the_temperature_of_sampling() -> None:
-    system: Any = SimpleNamespace(name="own", credentialed=False, teacher=None)
+    system: Any = SimpleNamespace(name="own", origin=GENERATED, training=Training())
     with listening(answer) as (url, server):
         config = load([f"trainer.warmup.teacher=qwen@{url}"])
         with teaching(config, system) as teacher:
@@ -30,7 +32,7 @@ def test_a_server_teaches_at_the_temperature_of_sampling() -> None:
 
 
 def test_credentialed_text_goes_to_no_server_that_is_not_named() -> None:
-    system: Any = SimpleNamespace(name="own", credentialed=True, teacher=None)
+    system: Any = SimpleNamespace(name="own", origin=UNKNOWN, training=Training())
     with listening(answer) as (_, server), pytest.raises(BadInput, match=r"privacy\.allow"):
         with teaching(load(["trainer.warmup.teacher=qwen@http://example.org/v1"]), system):
             pass
@@ -38,6 +40,6 @@ def test_credentialed_text_goes_to_no_server_that_is_not_named() -> None:
 
 
 def test_a_system_without_a_rule_asks_for_a_teacher() -> None:
-    system: Any = SimpleNamespace(name="own", credentialed=False, teacher=None)
+    system: Any = SimpleNamespace(name="own", origin=GENERATED, training=Training())
     with pytest.raises(BadInput, match="a server as model@http"), teaching(load([]), system):
         pass

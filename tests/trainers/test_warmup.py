@@ -99,7 +99,8 @@ def test_what_is_rehearsed_stands_behind_the_lessons_and_counts_as_no_sample(
     small_system, config, teacher, warmup, tmp_path
 ):
     never, always = [v for v in small_system.variants.values() if v.who == "trained"][1:3]
-    system = replace(small_system, rehearsed={never.name: 0.5, always.name: 1.0})
+    training = replace(small_system.training, rehearsal={never.name: 0.5, always.name: 1.0})
+    system = replace(small_system, training=training)
     found = sample_references(system, config, teacher, chosen(system, config))
     assert timeless(replace(found, rehearsed=())) == timeless(warmup)
     labels = {case.sample_id: case.label for case in chosen(system, config)}
@@ -134,7 +135,7 @@ def test_a_teacher_that_is_never_right_is_named(small_system, config, tmp_path, 
         def answer(self, acts, seeds):
             return [Completion(act.choices[1] if act.choices else "hm") for act in acts]
 
-    mute = replace(small_system, fixed={**small_system.fixed, small_system.teacher: Silent})
+    mute = replace(small_system, fixed={**small_system.fixed, small_system.training.teacher: Silent})
     with pytest.raises(BadInput, match=r"trainer.warmup.teacher=scripted answered none of 60 samples"):
         taught(mute, config, build_tokenizer(["word"], [], 300), tmp_path / "lessons.npz")
 
@@ -157,7 +158,8 @@ def test_lessons_do_not_depend_on_a_kill_or_on_the_parts(small_system, config, t
 
     def teach(name, own, limit=10**9):
         asked.clear()
-        system = replace(small_system, fixed={**small_system.fixed, small_system.teacher: lambda: Counting(limit)})
+        counting = {small_system.training.teacher: lambda: Counting(limit)}
+        system = replace(small_system, fixed={**small_system.fixed, **counting})
         taught(system, own, tokenizer, tmp_path / name / "lessons.npz")
         return read_lessons(tmp_path / name / "lessons.npz"), len(asked)
 

@@ -37,7 +37,7 @@ def batch_report(
                 reward=reward,
                 right=episode.prediction.label == case.label,
                 retrieved=any(step.retrieved for step in episode.prediction.history),
-                needs=system.needs(case),
+                needs=system.truth.needs(case),
                 iterations=len(episode.prediction.history),
                 malformed=tuple(not turn.format_ok for turn in episode.turns),
                 failed=episode.failure is not None,

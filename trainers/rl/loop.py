@@ -169,7 +169,7 @@ def reinforce(
             log(row)  # before the checkpoint: a resumed run cuts what is too much and cannot write what is missing
             stop = any(gather(asked()))  # a scheduler may tell the processes one after the other
             if stop or score is not None or loop.step % rl.save_every == 0:
-                made = replace(loop.checkpoint(score), credentialed=system.credentialed)
+                made = replace(loop.checkpoint(score), credentialed=system.origin.credentialed)
                 checkpoint.save(checkpoints, made, model, keep)
             if stop:
                 raise KeyboardInterrupt
@@ -302,7 +302,7 @@ def _note(about: TrainingInputs, loop: _Loop, episodes: Sequence[Episode], cases
 
 def _kind(system: System[Any], case: Any) -> str:
     """What a curriculum tells cases apart by: the label, and whether a look-up is needed where a world knows it."""
-    return f"{case.label} {system.needs(case)}"
+    return f"{case.label} {system.truth.needs(case)}"
 
 
 def _order(about: TrainingInputs, loop: _Loop, workers: Workers) -> None:
@@ -355,7 +355,7 @@ def _staleness(episodes: Sequence[Episode], version: int) -> int:
 def _reward(
     about: TrainingInputs, episodes: Sequence[Episode], cases: Sequence[Any], running: RunningNormaliser | None
 ) -> list[EpisodeReward]:
-    shaping = about.system.shaping
+    shaping = about.system.training.shaping
     if shaping is None:
         return [about.system.reward(episode, case) for episode, case in zip(episodes, cases, strict=True)]
     if running is not None:

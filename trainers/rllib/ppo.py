@@ -59,9 +59,9 @@ def section(config: Config) -> RllibConfig:
 
 def decisions_of(system: System[Any]) -> Decisions:
     """What RLlib learns from. BadInput for a system that has no decisions as numbers."""
-    if system.decisions is None:
+    if system.truth.decisions is None:
         raise BadInput(f"system {system.name} shows its decisions as text alone, which RLlib does not read.")
-    return system.decisions()
+    return system.truth.decisions()
 
 
 def train(config: Config) -> None:
@@ -94,10 +94,10 @@ def _train(config: Config) -> None:
                     best = mean
                     with new_folder(checkpoint) as temporary:
                         algo.save_to_path(str(temporary.resolve()))
-                        write_mark(temporary, system.credentialed)
+                        write_mark(temporary, system.origin.credentialed)
     test = system.cases.test
     learned, scripted = (reward(system, config, test, p) for p in (load_policy(checkpoint, own), own.policy(rule)))
-    about = {"generated": system.generated, "credentialed": system.credentialed, "seed": config.seed}
+    about = {"generated": system.origin.generated, "credentialed": system.origin.credentialed, "seed": config.seed}
     folder.write_summary({**about, "optimum": scripted, "rllib": learned})
     print(f"Test reward {learned:.3f}, scripted optimum {scripted:.3f}. Checkpoint: {checkpoint}")
 

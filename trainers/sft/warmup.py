@@ -42,7 +42,7 @@ def imitation(config: Config, pairs: int, epochs: int | None = None) -> SFTSetti
 @dataclass(frozen=True)
 class WarmupResult:
     """accepted: one correct teacher episode per sample that had one; references by sample id; rate: share accepted;
-    rehearsed: correct episodes of each of `System.rehearsed`."""
+    rehearsed: correct episodes of each of `Training.rehearsal`."""
 
     accepted: tuple[Episode, ...]
     references: dict[str, Any]
@@ -59,7 +59,7 @@ def chosen(system: System[Any], config: Config) -> list[Any]:
 
 def sample_references(system: System[Any], config: Config, teacher: Policy, cases: Sequence[Any]) -> WarmupResult:
     """Let the teacher try each of `cases` up to `trainer.warmup.attempts` times, until it is right."""
-    stage = stage_of(system, system.taught or system.variants[system.main], config)
+    stage = stage_of(system, system.teacher_variant(), config)
     accepted: dict[str, Episode] = {}
     references: dict[str, Any] = {}
     for attempt in range(config.trainer.warmup.attempts):
@@ -78,7 +78,7 @@ def _rehearsed(
 ) -> tuple[tuple[Episode, ...], ...]:
     """Right episodes of the other variants; which samples they are tried with depends on nothing but their names."""
     found: list[tuple[Episode, ...]] = []
-    for name, share in system.rehearsed.items():
+    for name, share in system.training.rehearsal.items():
         some = [c for c in cases if derive_seed(config.seed, "rehearsed", name, c.sample_id) % 1000 < 1000 * share]
         stage = stage_of(system, system.variants[name], config)
         episodes = play(stage, some, teacher, seed=config.seed, title=f"Teacher, {name}")
@@ -99,7 +99,7 @@ def _references(
 ) -> dict[str, Any]:
     """Correct episodes and their opposites, from the same attempt: so they differ by the decisions turned round and
     by what follows from them, not by other draws. Where the opposite failed there is no reference."""
-    shaping = system.shaping
+    shaping = system.training.shaping
     if shaping is None:
         return {}
     cases, policy = [case for case, _ in right], shaping.opposite(teacher)

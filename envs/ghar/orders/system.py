@@ -29,7 +29,7 @@ from ghar.envs.ghar.orders.teacher import OrderTeacher
 from ghar.envs.ghar.settings import Settings
 from ghar.envs.graph_cases import graph_corpus
 from ghar.envs.records import Records
-from ghar.envs.system import SftExamples, System, Variant
+from ghar.envs.system import Reporting, SftExamples, System, Training, Variant
 from ghar.episode import Act, Episode, EpisodeGenerator, Evidence, Retrieve
 from ghar.errors import BadInput
 from ghar.kg.contraindications import CONTRAINDICATION, contraindications
@@ -108,18 +108,21 @@ def build_order_system(records: Records, settings: Settings) -> System[OrderQues
             **scripted, **_baselines(every.train, diseases),
             REGRESSION: lambda: FunctionPolicy(FactRegression(every.train, search)),
         },
-        teacher="scripted",
-        rehearsed={READS: 1.0},
-        stages={STAGE: lambda reader: _label_pairs(OrderEpisodes(spec, partitions), splits, settings.label_epochs)},
-        texts=lambda: _prompts(OrderEpisodes(spec, partitions), splits.train),
-        answer=_in_words,
-        row=order_row,
-        numbers=order_numbers,
-        summary=partial(by_group, draw={"seed": config.seed, "resamples": config.eval.bootstrap}),
         partitions=partitions,
-        counts={**counts, **records.graph_counts()},
-        generated=records.cohort.generated,
-        credentialed=records.credentialed(records.cohort),
+        origin=records.provenance(),
+        training=Training(
+            teacher="scripted",
+            rehearsal={READS: 1.0},
+            stages={STAGE: lambda reader: _label_pairs(OrderEpisodes(spec, partitions), splits, settings.label_epochs)},
+            texts=lambda: _prompts(OrderEpisodes(spec, partitions), splits.train),
+        ),
+        report=Reporting(
+            row=order_row,
+            numbers=order_numbers,
+            summary=partial(by_group, draw={"seed": config.seed, "resamples": config.eval.bootstrap}),
+            counts={**counts, **records.graph_counts()},
+            answer=_in_words,
+        ),
     )
     return made
 

@@ -22,7 +22,7 @@ def test_it_answers_every_task_of_visits(task: str, cache: Path):
     system = build(Records(load([*TINY, f"data.cache={cache}", f"task={task}"])))
     assert set(system.variants) == set(EVERY) and set(system.listed) == {*FITS, *EVIDENCED}
     assert all(variant.who == "" for variant in system.variants.values())
-    assert system.read_by(WORDS) is system and system.teacher is None and not system.fixed
+    assert system.read_by(WORDS) is system and system.training.teacher is None and not system.fixed
     for name in ("usual", "severities", "memory"):
         episode = system.episode(system.cases.test[0], system.variants[name])
         with pytest.raises(StopIteration) as end:

@@ -55,9 +55,9 @@ def play(system: System[Any], name: str) -> list[Episode]:
 
 
 def test_the_world_is_a_task_like_any_other(system: System[Any]) -> None:
-    assert system.generated and not system.credentialed and system.task.question == QUESTION["question"]
+    assert system.origin.generated and not system.origin.credentialed and system.task.question == QUESTION["question"]
     assert [len(part) for part in (system.cases.train, system.cases.valid, system.cases.test)] == [20, 4, 6]
-    found = system.ceilings(system.cases.test)
+    found = system.truth.upper_bounds(system.cases.test)
     assert found is not None and found["onset and trigger and slope and exculpating"] == pytest.approx(0.96)
     card = system.cases.test[0].card
     assert card.factual == QUESTION["factual"] and card.meanings == ("no", "yes")
@@ -71,7 +71,7 @@ def test_recall_grows_step_by_step_and_is_seen_in_what_prompts_show(system: Syst
         assert steps == sorted(steps) and steps[-1] == pytest.approx(sum(whole.values()) / len(whole))
         assert whole["slope"] == 1.0  # a trajectory shows all of them
         onsets.append(whole["onset"])
-        row = system.row(episode, case, system.variant("scripted"))
+        row = system.report.row(episode, case, system.variant("scripted"))
         assert row["evidence"] == whole and row["evidence_by_step"] == steps
     assert sum(onsets) >= 4  # of six, found by early time or by name
 
@@ -133,7 +133,8 @@ def test_a_meds_folder_with_labels_and_a_question_in_the_users_words(system: Sys
     words = {"question": "Does it get worse?", "labels": ["stays", "worsens"]}
     (folder / "labels" / "critical.json").write_text(json.dumps(words))
     mine = made("data=meds", "task=labels", f"data.root={folder}", f"data.cache={cache}")
-    assert mine.task.question == words["question"] and mine.credentialed and mine.ceilings(mine.cases.test) is None
+    assert mine.task.question == words["question"] and mine.origin.credentialed
+    assert mine.truth.upper_bounds(mine.cases.test) is None
     [episode, *_], case = play(mine, "scripted"), mine.cases.test[0]
     assert set(mine.reward(episode, case).terms) == {"orm"} and case.card.meanings == ("stays", "worsens")
     assert "Does it get worse?" in system.cases.test[0].card.description or "worse" in case.card.description

@@ -35,8 +35,8 @@ def system(cache: Path) -> System[Any]:
 
 @pytest.fixture(scope="module")
 def exercises(system: System[Any]) -> PretrainingTasks:
-    assert isinstance(system.practice, DemoPretraining)
-    return system.practice.exercises(64, 0)
+    assert isinstance(system.training.pretraining, DemoPretraining)
+    return system.training.pretraining.exercises(64, 0)
 
 
 def rules() -> EventRules:
@@ -74,8 +74,8 @@ def test_every_reply_can_be_read(exercises: PretrainingTasks) -> None:
 
 
 def test_the_same_exercises_again(system: System[Any], exercises: PretrainingTasks) -> None:
-    assert isinstance(system.practice, DemoPretraining)
-    again = system.practice.exercises(64, 0)
+    assert isinstance(system.training.pretraining, DemoPretraining)
+    again = system.training.pretraining.exercises(64, 0)
     assert [one.prediction for one in again.episodes] == [one.prediction for one in exercises.episodes]
     assert again.names == exercises.names
 
@@ -84,9 +84,9 @@ def test_a_base_is_the_same_however_few_patients_a_run_plays(cache: Path, system
     own = ["+experiment=ehr_rag_demo", "data.patients=30", f"data.cache={cache}"]
     fewer = build(Records(load([*own, "task.max_test=3"])))
     other = build(Records(load([*own, "system.rows=12"])))
-    assert isinstance(system.practice, DemoPretraining) and isinstance(fewer.practice, DemoPretraining)
-    assert fewer.practice.key == system.practice.key
-    assert isinstance(other.practice, DemoPretraining) and other.practice.key != system.practice.key
+    mine, same, changed = (one.training.pretraining for one in (system, fewer, other))
+    assert isinstance(mine, DemoPretraining) and isinstance(same, DemoPretraining) and same.key == mine.key
+    assert isinstance(changed, DemoPretraining) and changed.key != mine.key
 
 
 def test_real_patients_have_no_practice(cache: Path) -> None:

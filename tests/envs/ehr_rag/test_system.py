@@ -81,7 +81,7 @@ def rows(system: System[Any], name: str, played: list[Episode]) -> list[dict[str
             "label_probabilities": episode.prediction.probabilities, "prompt_tokens": 1, "completion_tokens": 1,
             "seconds": 0.0, "failure": None, "turns": [{"format_ok": turn.format_ok} for turn in episode.turns],
         }  # fmt: skip
-        found.append({**about, **system.row(episode, case, system.variants[name])})
+        found.append({**about, **system.report.row(episode, case, system.variants[name])})
     return found
 
 
@@ -103,18 +103,18 @@ def test_a_row_tells_what_fitted_into_the_prompt_that_decided(cache: Path, name:
 def test_every_variant_plays_and_has_numbers(system: System[Any]) -> None:
     scripted = ["scripted" if name == "ehr_rag" else f"scripted_{name}" for name in METHODS]
     assert list(system.variants) == [*METHODS, "ehr_rag_sft", "ehr_rag_base", *scripted, "counts"]
-    assert set(system.listed) < set(system.variants) and system.teacher in system.fixed
+    assert set(system.listed) < set(system.variants) and system.training.teacher in system.fixed
     for name in (*scripted, "counts"):
         found = rows(system, name, play(system, name))
         for row in found:
             for lookup in row["found"]:
                 assert all(passage["last"] <= row["prediction_time"] for passage in lookup["passages"])
-        assert system.numbers is not None
-        numbers = system.numbers(found, DRAW)
+        assert system.report.numbers is not None
+        numbers = system.report.numbers(found, DRAW)
         assert set(numbers["class_f1"]) == {"no", "yes"} and numbers["patients"] <= numbers["n"] == 8
         assert ("reward" in numbers) == (name != "counts") == ("auroc" not in numbers)
-    told = system.summary({"counts": []})["shots"]["counts"]
-    assert set(told) >= {"1", "2", "all"} and "macro_f1" in told["all"] and system.summary({}) == {"shots": {}}
+    told = system.report.summary({"counts": []})["shots"]["counts"]
+    assert set(told) >= {"1", "2", "all"} and "macro_f1" in told["all"] and system.report.summary({}) == {"shots": {}}
 
 
 @pytest.mark.slow
@@ -179,7 +179,7 @@ def test_bad_replies_are_counted_by_name(system: System[Any]) -> None:
 
 
 def test_texts_are_records_of_training_patients(system: System[Any]) -> None:
-    lines = list(system.texts())
+    lines = list(system.training.texts())
     assert any(line.startswith("[") for line in lines) and any(": [" in line for line in lines)
 
 
@@ -297,7 +297,7 @@ def test_a_meds_folder_of_real_patients(shared_data: Path, tmp_path: Path) -> No
     folder += ["task.max_test=12", "env.prompts=full"]
     for task, leakage in (("guo_los", "paper"), ("lab_anemia", "strict")):
         system = build(Records(load([*folder, f"task={task}", f"data.leakage={leakage}"])))
-        assert not system.generated
+        assert not system.origin.generated
         found = rows(system, "scripted", play(system, "scripted"))
         assert len(found) == 12 and all(row["prediction"] is not None for row in found)
         for row in found:

@@ -38,7 +38,7 @@ def test_the_options_tell_nothing_and_the_reports_that_count_all(
     cases = [*system.cases.valid, *system.cases.test]
     fitted = OptionRegression(system.cases.train, of_option)
     assert np.mean([fitted.chosen(case) == case.answer for case in cases]) <= 0.30
-    found = system.ceilings(system.cases.test)
+    found = system.truth.upper_bounds(system.cases.test)
     assert found is not None and 0.3 < found["experience only"] <= found["experience"]
     assert 0.5 < found["experience"] <= found["gold reports"] and found["gold reports"] > 0.9
 

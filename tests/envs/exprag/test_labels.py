@@ -59,7 +59,7 @@ def test_every_task_on_visits_is_played(cache: Path, task: str) -> None:
         for case, episode in zip(system.cases.test, play(system, name), strict=True):
             assert episode.failure is None and episode.prediction.label is not None
             assert system.reward(episode, case).total >= 2 * records.config.reward.eta  # readable at the least
-            shown = system.row(episode, case, system.variants[name])["experience"]
+            shown = system.report.row(episode, case, system.variants[name])["experience"]
             assert [o["text"] for o in shown["options"]] == list(records.task.labels)
             assert (name == "scripted") or not shown["ranked"]
 
@@ -75,7 +75,7 @@ def test_experience_is_of_training_patients_with_a_label(cache: Path) -> None:
     jobs = [EpisodeJob(c.sample_id, 0, partial(system.episode, c, variant)) for c in system.cases.train]
     played = rollout(jobs, {"top": rule}, corpus, seed=0, in_flight=8)
     for case, episode in zip(system.cases.train, played, strict=True):
-        ranked = system.row(episode, case, variant)["experience"]["ranked"]
+        ranked = system.report.row(episode, case, variant)["experience"]["ranked"]
         assert all(owner[stay["stay"]] != case.subject_id for stay in ranked)
         assert all(stay["outcome"] == records.task.labels[corpus.outcomes[stay["stay"]]] for stay in ranked)
 
@@ -91,7 +91,7 @@ def test_by_switch_a_report_is_of_a_stay_whose_outcome_was_known(cache: Path) ->
         shown = [
             known[stay["stay"]] <= asked[case.sample_id]
             for case, episode in zip(system.cases.test, play(system, "scripted"), strict=True)
-            for stay in system.row(episode, case, system.variants["scripted"])["experience"]["ranked"]
+            for stay in system.report.row(episode, case, system.variants["scripted"])["experience"]["ranked"]
         ]
         late[earlier] = shown.count(False)
         assert shown.count(True) > 100
@@ -110,7 +110,7 @@ def test_the_record_is_cut_to_its_reader(cache: Path) -> None:
     assert all(len(case.text.split()) <= 20 for case in system.cases.test)
     longer = system.read_by(Reader(count=lambda text: len(text.split()) // 4))
     assert any(len(case.text.split()) > 20 for case in longer.cases.test) and longer.corpus is system.corpus
-    assert system.texts()[0].count("similar patient") == 15
+    assert system.training.texts()[0].count("similar patient") == 15
 
 
 def test_what_actors_of_ray_get_survives_pickling(cache: Path) -> None:

@@ -62,7 +62,7 @@ def rows_of(system: System[DischargeQuestion], name: str) -> list[dict[str, Any]
             "retrieved": episode.prediction.history[0].retrieved, "prompt_tokens": 0, "completion_tokens": 0,
             "failure": episode.failure, "turns": episode.turns,
         }  # fmt: skip
-        rows.append({**base, **system.row(episode, case, system.variants[name])})
+        rows.append({**base, **system.report.row(episode, case, system.variants[name])})
     return rows
 
 
@@ -77,7 +77,7 @@ class Says:
 
 
 def test_what_a_floor_above_reads(system: System[DischargeQuestion]) -> None:
-    assert system.main == "exprag" and system.generated and not system.credentialed
+    assert system.main == "exprag" and system.origin.generated and not system.origin.credentialed
     assert {name: system.variants[name].who for name in system.listed} == {
         "usual": "usual", "options_only": "options_only", "background_only": "background_only", "direct": "trained",
         "experience_only": "trained", "exprag_base": "base", "exprag_sft": "sft", "exprag": "trained",
@@ -85,8 +85,8 @@ def test_what_a_floor_above_reads(system: System[DischargeQuestion]) -> None:
     }  # fmt: skip
     case = system.cases.test[0]
     assert system.in_words(case, 0b101) == "AC" and case.menu in case.text and case.background in case.text
-    assert system.counts["test questions"] == 12 and system.counts["reports that can be ranked"] > 0
-    prompts = system.texts()
+    assert system.report.counts["test questions"] == 12 and system.report.counts["reports that can be ranked"] > 0
+    prompts = system.training.texts()
     assert prompts and all("answer:" in prompt for prompt in prompts)
 
 
@@ -193,7 +193,7 @@ def test_flare_asks_its_reader_how_sure_it_is(cache: Path) -> None:
     for episode in play(flare, "exprag", Unsure()):
         roles = [turn.role for turn in episode.turns]
         assert roles[-1] == "predict" and "answer" in roles and episode.prediction.label == 1
-    assert flare.taught is not None and not flare.taught.spec.spec.flare
+    assert flare.training.teacher_variant is not None and not flare.training.teacher_variant.spec.spec.flare
     with pytest.raises(BadInput, match="log-probabilities"):
         token_pieces(Letters(), Completion("said by a person"))
 
@@ -216,9 +216,9 @@ class Alike:
 
 def test_a_judge_that_thinks_like_a_ranker_agrees_with_it(cache: Path) -> None:
     judging = made(cache, "system.judged=6")
-    assert judging.judged is not None
+    assert judging.report.judge is not None
     asked = {question.subject_id for question in judging.cases.test[:6]}
-    found = judging.judged(Alike(corpus_of(judging)))["rankers"]
+    found = judging.report.judge(Alike(corpus_of(judging)))["rankers"]
     ehr, text = found["rankers"]["ehr"], found["rankers"]["text"]
     assert ehr["pearson"][0] > 0.999 and ehr["spearman"][0] > 0.99
     assert 2 <= ehr["patients"] <= len(asked)  # of a patient without two readable scores nothing can be said
@@ -227,8 +227,8 @@ def test_a_judge_that_thinks_like_a_ranker_agrees_with_it(cache: Path) -> None:
 
 
 def test_candidates_are_other_patients(cache: Path, system: System[DischargeQuestion]) -> None:
-    assert system.judged is None
-    study = made(cache, "system.judged=1").judged
+    assert system.report.judge is None
+    study = made(cache, "system.judged=1").report.judge
     assert isinstance(study, RankerStudy) and len(study.questions) == 1
     question = study.questions[0]
     rows = sample_candidates(study, question)

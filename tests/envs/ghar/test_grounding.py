@@ -173,7 +173,7 @@ def test_all_ablations_start_from_one_base_model(demo: tuple[System[Any], Any]) 
     keys = []
     for ablation in ("none", "ni", "nt"):
         config = load(["data.patients=60", f"data.cache={demo[1].data.cache}", f"system.ablation={ablation}"])
-        practice = build(Records(config)).practice
+        practice = build(Records(config)).training.pretraining
         assert practice is not None and not isinstance(practice, str)
         keys.append(base_key(config, practice))
     assert len(set(keys)) == 1

@@ -227,7 +227,7 @@ def test_real_orders_are_played_by_rules(made: System[Any], config: Config) -> N
         assert numbers["macro_f1"][1:] == [None, None]  # no interval over patients alone
         assert numbers["named"][0] <= numbers["accuracy"][0] and {row["group"] for row in rows} <= {"name", "word",
                                                                                                  "none", "parent"}
-        summary = made.summary({name: rows, "again": rows})
+        summary = made.report.summary({name: rows, "again": rows})
         assert summary["orders"][name]["all"]["n"] == 80
         assert summary["orders"][name]["all"]["accuracy"] == numbers["accuracy"]
         assert summary["differences"][f"{name} - again"]["accuracy"] == [0.0, 0.0, 0.0]

@@ -55,7 +55,7 @@ def rows_of(config: Config, system: System[WalkerCase], name: str, policy: Polic
         assert episode.failure is None
         label, said = system.in_words(case, case.label), system.in_words(case, episode.prediction.label)
         about = {"sample_id": case.sample_id, "subject_id": case.subject_id, "label": label, "prediction": said}
-        rows.append({**about, "label_probabilities": None, **system.row(episode, case, variant)})
+        rows.append({**about, "label_probabilities": None, **system.report.row(episode, case, variant)})
     return rows
 
 
@@ -64,11 +64,11 @@ def rows_of(config: Config, system: System[WalkerCase], name: str, policy: Polic
 def test_answers_and_the_examples_they_had(name: str, tmp_path: Path) -> None:
     config = load([*OWN, *TINY, f"data.root={write_questions(tmp_path / 'exam.jsonl')}"])
     system = made(config)
-    network, tokenizer = load_backbone(config, system.texts)
+    network, tokenizer = load_backbone(config, system.training.texts)
     with served(config, network, tokenizer) as engine:
         reader = Reader(lambda text: len(tokenizer.encode(text)), 4096, engine, tokenizer)
         rows = rows_of(config, system.read_by(reader), name, EnginePolicy(engine, 0))
-    found = system.summary({name: rows})["selection"]
+    found = system.report.summary({name: rows})["selection"]
     right = sum(row["prediction"] == row["label"] for row in rows) / len(rows)
     assert found["clinical"]["exact_match"][0] == pytest.approx(right)
     assert found["clinical"]["rouge_l"][0] > found["clinical"]["exact_match"][0], "options share words"
@@ -83,7 +83,7 @@ def test_the_questions_of_medqa(shared_data: Path) -> None:
     system = made(config)
     rows = rows_of(config, system, "scripted_semantic_emb", system.fixed["majority"]())
     assert system.task.labels == ("A", "B", "C", "D") and len(rows) == 5
-    found = system.summary({"scripted_semantic_emb": rows})["selection"]["clinical"]
+    found = system.report.summary({"scripted_semantic_emb": rows})["selection"]["clinical"]
     assert set(found) == set(text_scores(["a"], ["a"], patients=[1], resamples=2))
 
 

@@ -91,7 +91,7 @@ def test_an_exercise_is_a_prompt_of_the_system(records: Records) -> None:
 def test_where_the_system_compares_exercises_do_too(records: Records) -> None:
     config = replace(records.config, system=replace(records.config.system, inference="compare"))  # type: ignore[type-var]
     system = build(Records(config), config.system)  # type: ignore[arg-type]
-    practice = system.practice
+    practice = system.training.pretraining
     assert isinstance(practice, DemoPretraining) and practice.key != practice_of(records).key
     made, rare = practice.exercises(2000, 0), {f"disease {name}" for name in rare_names(records)}
     sizes, told = set(), 0

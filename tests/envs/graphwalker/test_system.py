@@ -97,7 +97,8 @@ def test_every_selector_is_a_variant_and_chooses_within_the_rules(
     variant = system.variant(name)
     for case, episode in zip(system.cases.test, played(config, system, name, policy), strict=True):
         assert episode.failure is None
-        row, [act] = system.row(episode, case, variant), [r.effect for r in episode.trace if isinstance(r.effect, Act)]
+        row = system.report.row(episode, case, variant)
+        [act] = [record.effect for record in episode.trace if isinstance(record.effect, Act)]
         assert len(row["shots"]) <= 2 and row["retrieved"] == bool(row["shots"])
         assert act.prompt.count("Example:\n") == len(row["shots"]) and act.prompt.endswith(f"{case.text}\nAnswer:")
         assert act.choices == system.task.labels and episode.turns[-1].completion.token_ids
@@ -168,7 +169,7 @@ def test_rules_play_any_task_of_visits(task: str, cache: Path) -> None:
     usual = [sample.label for sample in records.splits.train]
     for name in (name for name, variant in system.variants.items() if variant.who == "majority"):
         for case, episode in zip(system.cases.test, played(config, system, name, rule), strict=True):
-            row = system.row(episode, case, system.variants[name])
+            row = system.report.row(episode, case, system.variants[name])
             found = row["label_probabilities"]
             assert sum(found) == pytest.approx(1) and max(found) <= 1
             assert episode.prediction.label == found.index(max(found)) < len(labels)
@@ -190,15 +191,15 @@ def test_by_switch_an_example_is_of_a_patient_whose_outcome_was_known(cache: Pat
         variant, without, shown = system.variants["scripted_alike"], 0, []
         rule = system.fixed[variant.who]()
         for case, episode in zip(system.cases.test, played(config, system, variant.name, rule), strict=True):
-            shots = system.row(episode, case, variant)["shots"]
+            shots = system.report.row(episode, case, variant)["shots"]
             assert len(shots) in (0, k) and episode.prediction.label is not None
             shown += [known[shot["sample_id"]] <= asked[case.sample_id] for shot in shots]
             before = [at for name, at in known.items() if at <= asked[case.sample_id]]
             without += not shots
             assert shots or len(before) < k + 5  # some of these may be its own or a copy of it
         late[earlier], few[earlier, k] = shown.count(False), without
-        assert shown.count(True) > 10 and without == system.counts.get(FEW, 0)
-        assert (FEW in system.counts) == (earlier == "true")
+        assert shown.count(True) > 10 and without == system.report.counts.get(FEW, 0)
+        assert (FEW in system.report.counts) == (earlier == "true")
     assert late["true"] == 0 < late["false"] and few["false", 2] == 0 < few["true", 30]
     early = [*SMALL, "task=read", f"data.cache={cache}", "data.earlier=true", "task.max_test=1", "system.k=60"]
     with pytest.raises(BadInput, match=r"training patients may be shown to sample .* data\.earlier later outcomes"):
@@ -237,13 +238,13 @@ def test_numbers_and_the_report_s_part(read: tuple[Config, System[WalkerCase], E
         label, said = system.in_words(case, case.label), system.in_words(case, episode.prediction.label)
         about = {"sample_id": case.sample_id, "subject_id": case.subject_id, "label": label, "prediction": said}
         about |= {"label_probabilities": [1 / len(system.task.labels)] * len(system.task.labels)}
-        rows.append(json.loads(json.dumps(about | system.row(episode, case, variant))))
-    found = system.summary({"graphwalker": rows})["selection"]
+        rows.append(json.loads(json.dumps(about | system.report.row(episode, case, variant))))
+    found = system.report.summary({"graphwalker": rows})["selection"]
     names = {"ma_roc", "mi_roc"} if len(system.task.labels) > 2 else {"auroc", "auprc", "f1", "best_f1"}
     assert set(found["clinical"]) <= names and len(found["rows"]) == len(system.cases.test)
     assert found["cost"]["prompt tokens a patient"] < found["cost"]["prompt tokens a patient, each prompt from scratch"]
     assert "<svg" in found["walk"]["svg"] and found["walk"]["sample_id"] in {row["sample_id"] for row in rows}
-    audit = system.summary({"graphwalker": rows})["audit"]
+    audit = system.report.summary({"graphwalker": rows})["audit"]
     assert set(audit["modes"]) == {"paper", "strict"} and audit["modes"]["strict"]["late"] == 0
     [part] = sections(RunFolder.open(tmp_path), {"selection": found})
     assert found["rows"][0]["sample_id"] in part.html and "<svg" in part.html
@@ -262,7 +263,7 @@ def test_react_and_self_rating_need_no_logprobs_of_prompts(cache: Path) -> None:
         for case, episode in zip(
             system.cases.test, played(config, system, "graphwalker", EnginePolicy(engine, 0)), strict=True
         ):
-            cost = system.row(episode, case, system.variant("graphwalker"))["cost"]
+            cost = system.report.row(episode, case, system.variant("graphwalker"))["cost"]
             assert cost["prompts"] == 0 < cost["replies"] and episode.turns[-1].role == "predict"
         rule = played(config, system, "scripted_semantic_emb", system.fixed["majority"]())
         assert all(e.prediction.label is not None and e.prediction.history == () for e in rule)

@@ -86,10 +86,10 @@ def test_few_shot_in_kares_context_sees_communities_and_patients_of_each_label(s
 
 
 def test_the_tuned_rag_learns_labels_from_contexts_with_abstracts(system: System[KareCase]) -> None:
-    pairs = system.stages["rag_tuned"](WORDS)
+    pairs = system.training.stages["rag_tuned"](WORDS)
     assert [reply for _, reply, _, _ in pairs.train] == [c.task.labels[c.label] for c in system.cases.train]
     assert all("GENERATED ABSTRACT." in prompt for prompt, *_ in pairs.train)
-    prompts = {prompt for prompt, *_ in system.stages["label_only"](WORDS).train}
+    prompts = {prompt for prompt, *_ in system.training.stages["label_only"](WORDS).train}
     assert prompts.isdisjoint(prompt for prompt, *_ in pairs.train)
     acts, _ = asked(system, "rag_tuned")
     assert all("GENERATED ABSTRACT." in act.prompt and act.role == "predict" for act in acts)
@@ -108,19 +108,17 @@ def test_classic_rag_sees_abstracts_within_the_budget(system: System[KareCase]) 
 def test_a_variant_without_its_guidelines_is_refused(system: System[KareCase]) -> None:
     with pytest.raises(ValueError, match="no guidelines yet"):
         system.episode(system.cases.test[0], system.variant("coagent"))
-    assert system.prepare is not None
     assert system.prepare(system.variant("few_shot"), Recorder()) == system.variant("few_shot")
 
 
 def test_coagent_learns_how_rare_an_outcome_is(system: System[KareCase], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learner, "ROUNDS", CoagentSpec(rounds=1, cases=3))
-    assert system.prepare is not None
     prepared = system.prepare(system.variant("coagent"), Recorder())
     [episode, *_] = played(system, prepared, Recorder())
     assert "Keep in mind" in prepared.spec.advice and episode.prediction.label == 0
-    found = system.summary({"coagent": []})["guidelines"]["coagent"]
+    found = system.report.summary({"coagent": []})["guidelines"]["coagent"]
     assert found["advice"] == prepared.spec.advice and len(found["rounds"]) == 1
-    assert not system.summary({"kare": []})["guidelines"]
+    assert not system.report.summary({"kare": []})["guidelines"]
 
 
 @pytest.fixture
@@ -144,12 +142,11 @@ def test_a_served_model_predicts_and_is_criticised(
     kare = system.read_by.__self__  # type: ignore[attr-defined]
     config = replace(kare.records.config, run_dir=str(tmp_path))
     own = replace(kare, records=Records(config), learned={}).read_by(WORDS)
-    assert own.prepare is not None
     with asking(config, address, False) as engine:
         policy = EnginePolicy(engine, temperature=0)
         variant = own.prepare(own.variant("coagent_unregulated"), policy)
         episodes = played(own, variant, policy)
-    learned = own.summary({"coagent_unregulated": []})["guidelines"]["coagent_unregulated"]
+    learned = own.report.summary({"coagent_unregulated": []})["guidelines"]["coagent_unregulated"]
     assert learned["rounds"][0]["wrong"] > 0 and " speaks for no." in learned["advice"]
     assert not learned["rounds"][0]["failed"] and list((tmp_path / "coagent").glob("*.jsonl"))
     assert {episode.prediction.label for episode in episodes} == {1}

@@ -133,7 +133,7 @@ def test_real_tables(shared_data: Path, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"set system\.abstracts"):
         built(*tables, "eval.variants=[rag]")
     system = built(*tables)
-    assert not system.generated and "rag" not in system.variants
+    assert not system.origin.generated and "rag" not in system.variants
     with pytest.raises(BadInput, match=r"knows the grades of the demo world and nothing of these patients"):
         rows_as_reported(system, "scripted")
 
@@ -144,5 +144,5 @@ def test_real_tables(shared_data: Path, tmp_path: Path) -> None:
     knows_nothing = replace(system, fixed={"rule": Always})
     rows = rows_as_reported(knows_nothing, "scripted")
     assert len(rows) == 4 and any(row["retrieved"] for row in rows)
-    report = system.summary({})["build"]["graphs"]
+    report = system.report.summary({})["build"]["graphs"]
     assert report["without_node"] and report["triples"]["corpus"] == 0

@@ -40,8 +40,8 @@ def system(records: Records) -> System[KareCase]:
 
 @pytest.fixture(scope="module")
 def made(system: System[KareCase]) -> PretrainingTasks:
-    assert isinstance(system.practice, DemoPretraining)
-    return system.practice.exercises(TOTAL, 3)
+    assert isinstance(system.training.pretraining, DemoPretraining)
+    return system.training.pretraining.exercises(TOTAL, 3)
 
 
 def acts(episode: Episode) -> list[tuple[Act, str]]:
@@ -108,10 +108,10 @@ def test_what_is_common_is_known_by_heart_against_the_context(records: Records, 
 
 
 def test_the_same_seed_gives_the_same_exercises(system: System[KareCase], made: PretrainingTasks) -> None:
-    assert isinstance(system.practice, DemoPretraining)
-    again = system.practice.exercises(TOTAL, 3)
+    assert isinstance(system.training.pretraining, DemoPretraining)
+    again = system.training.pretraining.exercises(TOTAL, 3)
     assert [acts(e)[0][0].prompt for e in again.episodes] == [acts(e)[0][0].prompt for e in made.episodes]
-    assert acts(system.practice.exercises(TOTAL, 4).episodes[0]) != acts(made.episodes[0])
+    assert acts(system.training.pretraining.exercises(TOTAL, 4).episodes[0]) != acts(made.episodes[0])
 
 
 def test_one_sentence_states_its_grades_of_the_name_it_begins_with(records: Records) -> None:

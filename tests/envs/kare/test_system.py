@@ -74,21 +74,21 @@ def test_the_rules_rows_say_what_was_found_and_why(system: System[KareCase]) -> 
     factors = row["found"][0]["factors"]
     product = factors["hits"] * factors["decay"] * factors["coherence"] * factors["recency"] * factors["theme"]
     assert product == pytest.approx(factors["relevance"]) and row["found"][0]["score"] == factors["relevance"]
-    assert system.numbers is not None
-    numbers = system.numbers(rows["scripted"], {"seed": 0, "resamples": 20})
+    assert system.report.numbers is not None
+    numbers = system.report.numbers(rows["scripted"], {"seed": 0, "resamples": 20})
     assert {"accuracy", "macro_f1", "errors", "cut", "shortened"} <= numbers.keys() and numbers["n"] == 4
     assert numbers["found"] == sum(len(row["found"]) for row in rows["scripted"])
-    summary = system.summary(rows)
+    summary = system.report.summary(rows)
     assert tuple(summary["build"]) == BUILT and json.dumps(summary) and not summary["guidelines"]
 
 
 def test_what_stands_in_the_system(system: System[KareCase]) -> None:
     assert system.main in system.variants and set(system.listed) < system.variants.keys()
-    assert {v.who for v in system.variants.values()} == {"trained", "sft", "base", "rule", *system.stages}
-    assert system.teacher == "rule" and set(system.stages) == {"label_only", "rag_tuned"}
-    assert system.partitions and system.generated and not system.credentialed
-    assert len(system.texts()) == min(50, len(system.cases.train))
-    assert "test samples with a concept that has no node" in system.counts and "graph nodes" in system.counts
+    assert {v.who for v in system.variants.values()} == {"trained", "sft", "base", "rule", *system.training.stages}
+    assert system.training.teacher == "rule" and set(system.training.stages) == {"label_only", "rag_tuned"}
+    assert system.partitions and system.origin.generated and not system.origin.credentialed
+    assert len(system.training.texts()) == min(50, len(system.cases.train))
+    assert {"test samples with a concept that has no node", "graph nodes"} <= system.report.counts.keys()
 
 
 def test_another_reader_shares_all_but_the_texts(system: System[KareCase]) -> None:

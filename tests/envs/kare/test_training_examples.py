@@ -113,8 +113,8 @@ def test_the_expert_is_asked_once_for_what_a_model_is_taught(
 ) -> None:
     short = ("system.chains=2", "task.max_train=20", "task.max_valid=6", f"run_dir={tmp_path}", f"system.tasks={tasks}")
     system = built(*TINY, f"data.cache={cache}", *short)
-    assert system.pairs is not None
-    found = system.pairs(WORDS)
+    assert system.training.examples is not None
+    found = system.training.examples(WORDS)
     wanted = {"multitask": {"training"}, "two_in_one": {"training", "validation"}, "label_only": set()}[tasks]
     chains, many = found.about["chains"], len(system.cases.train)
     assert set(chains) == wanted and 10 < many <= 20
@@ -125,6 +125,6 @@ def test_the_expert_is_asked_once_for_what_a_model_is_taught(
     stores = list((tmp_path / "expert").glob("*.jsonl"))
     before = [store.read_text() for store in stores]
     assert len(stores) == bool(wanted)
-    again = system.pairs(WORDS)
+    again = system.training.examples(WORDS)
     assert [store.read_text() for store in stores] == before
     assert (again.train, again.valid) == (found.train, found.valid)
