@@ -29,6 +29,11 @@ class Case:
     label: int
     credentialed: bool = field(default=True, kw_only=True, compare=False, repr=False)
 
+    @property
+    def right_reply(self) -> str:
+        """What a model that knows the truth would answer."""
+        return self.task.labels[self.label]
+
 
 def build_cases(
     samples: Sequence[Sample],

@@ -13,6 +13,7 @@ from ghar.envs.case import Case, build_cases
 from ghar.envs.questions import question_cases
 from ghar.envs.records import Records
 from ghar.envs.rollout import Corpus
+from ghar.envs.summaries import summary_cases
 from ghar.envs.system import Reader
 from ghar.episode import Evidence, Retrieve
 from ghar.kg.metapaths import MetaPath, metapaths
@@ -23,13 +24,15 @@ from ghar.retrieval.wire import ServiceVersion
 
 @dataclass(frozen=True)
 class CutCases:
-    """Cases whose record, or question, fits env.history_tokens as a reader counts."""
+    """Cases whose record, question or text fits env.history_tokens as a reader counts."""
 
     records: Records
 
     def __call__(self, reader: Reader) -> Splits[Case]:
         if self.records.asks_questions:
             return question_cases(self.records, reader)
+        if self.records.asks_summaries:
+            return summary_cases(self.records, reader)
         splits = self.records.splits
         return Splits(*(tuple(self._cases(part, reader)) for part in (splits.train, splits.valid, splits.test)))
 

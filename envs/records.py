@@ -25,6 +25,7 @@ from ghar.data.tasks.prevalence import beside_the_paper
 from ghar.data.tasks.questions import MEDQA, QuestionSet, read_question_set
 from ghar.data.tasks.splits import S, Splits
 from ghar.data.tasks.stays import Leakage
+from ghar.data.tasks.summaries import SUMMARY, SummarySet, read_summary_set
 from ghar.data.tasks.visits import VISIT_TASKS, TaskSamples, read_task
 from ghar.envs.worlds.cases.world import NAME as CASES
 from ghar.envs.worlds.cases.world import CasesTruth, cases_folder, generate_cases, load_cases
@@ -119,7 +120,7 @@ class Records:
     def source(self) -> Cohort:
         """Events, codes and visits as they were read, without charts: they would cost memory for nothing.
 
-        BadInput for a task of questions, which no patient stands behind.
+        BadInput for a task of texts, which no patient's tables stand behind.
         """
         self.require_patients()
         name = "mimic4" if self.config.data.name == "demo" else self._data.name
@@ -186,22 +187,33 @@ class Records:
         return any(part.credentialed for part in parts) or any(beside(self.config).values())
 
     def require_patients(self) -> None:
-        """BadInput for a task of questions, which no patient stands behind."""
-        if self.asks_questions:
+        """BadInput for a task of texts, which no patient's tables stand behind."""
+        if self.texts_alone:
+            others = "ghar, exprag, graphwalker or comparators" if self.asks_questions else "ghar or comparators"
             raise BadInput(
-                f"system={self.config.system.name} reads codes, visits or events of patients, and task={MEDQA} has "
-                "questions alone: choose system=ghar, exprag, graphwalker or comparators."
+                f"system={self.config.system.name} reads codes, visits or events of patients, and "
+                f"task={self.config.task.name} has texts alone: choose system={others}."
             )
 
     def provenance(self, *parts: Cohort | Notes) -> Provenance:
-        """Of the cohort, or of the questions, together with further `parts` that a system is made of."""
-        own = origin(self.config.data) if self.asks_questions else self.cohort
+        """Of the cohort, or of the texts, together with further `parts` that a system is made of."""
+        own = origin(self.config.data) if self.texts_alone else self.cohort
         return Provenance(own.generated, self.credentialed(own, *parts))
 
     @property
     def asks_questions(self) -> bool:
-        """Whether the task is questions and no patients (`questions`)."""
+        """Whether the task is to answer `questions`."""
         return self.config.task.name == MEDQA
+
+    @property
+    def asks_summaries(self) -> bool:
+        """Whether the task is to write `summaries`."""
+        return self.config.task.name == SUMMARY
+
+    @property
+    def texts_alone(self) -> bool:
+        """Whether the samples are texts, and no tables of patients are read."""
+        return self.asks_questions or self.asks_summaries
 
     @cached_property
     def questions(self) -> QuestionSet:
@@ -212,19 +224,32 @@ class Records:
         return replace(found, splits=self.limited(found.splits))
 
     @cached_property
+    def summaries(self) -> SummarySet:
+        """The texts of data.root with their summaries by split, at most task.max_train and so on."""
+        root = self.config.data.root
+        assert root is not None  # ghar.contradictions asks for it
+        found = read_summary_set(Path(root), self.config.task)
+        return replace(found, splits=self.limited(found.splits))
+
+    @property
+    def texts(self) -> QuestionSet | SummarySet:
+        """What a task of texts has in place of samples of visits."""
+        return self.questions if self.asks_questions else self.summaries
+
+    @cached_property
     def mentions(self) -> Mentions:
-        """What questions may mention of the graph."""
+        """What texts may mention of the graph."""
         return mentions_of(self.primekg)
 
     @property
     def task(self) -> Task:
-        """The task of visits or questions that task=... names."""
-        return self.questions.task if self.asks_questions else self.samples.task
+        """The task of visits or texts that task=... names."""
+        return self.texts.task if self.texts_alone else self.samples.task
 
     @property
     def train_labels(self) -> list[int]:
         """The label of each training sample."""
-        train = self.questions.splits.train if self.asks_questions else self.splits.train
+        train = self.texts.splits.train if self.texts_alone else self.splits.train
         return [sample.label for sample in train]
 
     @cached_property
@@ -279,7 +304,7 @@ class Records:
     def world(self) -> World | None:
         """The truth of the demo world, None for real patients, for an export of generated ones, which has none of it,
         and for worlds that have one of their own."""
-        if self.asks_questions:
+        if self.texts_alone:
             return None
         return load_world(self.root) if self.source.generated and self._data.name != "meds" else None
 
@@ -330,9 +355,9 @@ class Records:
     @cached_property
     def names(self) -> Mapping[str, str]:
         """Text of every code in the chart's own words, as every system shows it; a linked node's name is for retrieval
-        (`node_names`). Generated charts take the letter case of their nodes, by which their rules find names. Questions
+        (`node_names`). Generated charts take the letter case of their nodes, by which their rules find names. Texts
         have no codes."""
-        if self.asks_questions:
+        if self.texts_alone:
             return {}
         if not self.source.generated:
             return self.described
@@ -354,7 +379,7 @@ class Records:
     @cached_property
     def node_names(self) -> Mapping[str, str]:
         """Chart text -> name of the linked node where they differ, for retrieval. Empty for generated patients."""
-        if self.asks_questions or self.source.generated:
+        if self.texts_alone or self.source.generated:
             return {}
         return self.links.node_names(self.described, self.primekg)
 
@@ -398,8 +423,9 @@ class Records:
     def graph_path(self) -> Path:
         """File of the graph, or folder of UMLS. BadInput where there is none."""
         given = self.config.kg.path
-        if given is None and self.asks_questions:
-            raise BadInput(f"task={MEDQA} has no graph of its own: set kg.path to a PrimeKG-format csv or csv.gz.")
+        if given is None and self.texts_alone:
+            task = self.config.task.name
+            raise BadInput(f"task={task} has no graph of its own: set kg.path to a PrimeKG-format csv or csv.gz.")
         path = Path(given) if given else self.root / "kg" / "kg.csv.gz"
         if not path.exists():
             raise BadInput(f"kg.path={path} does not exist: set kg.path to a PrimeKG-format csv or csv.gz.")
@@ -416,10 +442,10 @@ class Records:
     def counts(self) -> dict[str, Any]:
         """What was read and repaired, for the report; and where a paper's protocol is followed, whether its tables
         allow the share of positives."""
-        if self.asks_questions:
-            parts = self.questions.splits
+        if self.texts_alone:
+            parts, what = self.texts.splits, "questions" if self.asks_questions else "texts"
             sizes = {"train": len(parts.train), "validation": len(parts.valid), "test": len(parts.test)}
-            return {f"{part} questions": size for part, size in sizes.items()}
+            return {f"{part} {what}": size for part, size in sizes.items()}
         cohort, splits, config = self.cohort, self.splits, self.config
         labels = [sample.label for sample in self.samples.samples]
         beside = beside_the_paper(config.protocol.name, config.task.name, config.data.name, labels)
@@ -437,7 +463,7 @@ class Records:
 
     def graph_counts(self) -> dict[str, int]:
         """Size of the graph, and by which rule codes were linked to it."""
-        graph, counts = self.graph, {} if self.asks_questions else self.links.counts
+        graph, counts = self.graph, {} if self.texts_alone else self.links.counts
         nodes = len(graph.cuis) if isinstance(graph, Umls) else graph.num_nodes
         edges = len(graph.graph.head) if isinstance(graph, Umls) else graph.num_edges
         linked = {f"codes linked, {r}" if r != "unlinked" else "codes unlinked": n for r, n in counts.items()}

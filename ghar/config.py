@@ -59,10 +59,11 @@ class DataConfig:
     # the source, which names its file format; demo_long: generated long histories, for EHR-RAG (small: for tests);
     # demo_cases: generated patients whose outcome other patients' cases alone tell, for GraphWalker
     name: Annotated[
-        Literal["demo", "demo_long", "demo_long_small", "demo_cases", "mimic4", "mimic3", "eicu", "meds", "medqa"],
+        Literal["demo", "demo_long", "demo_long_small", "demo_cases", "mimic4", "mimic3", "eicu", "meds", "medqa",
+            "summary"],
         OwnModule(),
     ]
-    root: str | None  # folder of the source's tables, a file or folder of medqa; null generates the demo world
+    root: str | None  # folder of the source's tables, file or folder of texts; null generates the demo world
     patients: Count  # size of the demo world
     world_seed: Natural  # of the demo world
     two_steps: Fraction  # of the demo world's visits that need two look-ups, the second named by the first
@@ -104,6 +105,7 @@ class TaskConfig:
         "dischargeqa_diagnosis", "dischargeqa_medication", "dischargeqa_instruction",  # EXPRAG's DischargeQA
         "guo_los", "guo_readmission", "new_acutemi", "lab_anemia",  # EHRSHOT's, for EHR-RAG
         "medqa",  # examination questions (ghar/data/tasks/question_files.py)
+        "summary",  # of clinical texts (ghar/data/tasks/summary_files.py)
         "order_check",  # contraindicated orders: real stays, the graph's truth (ghar/data/tasks/order_check.py)
         "labels",  # those of a MEDS label file
     ], OwnModule()]

@@ -13,6 +13,8 @@ STAY_TASKS = (
     "series_dec",
 )  # fmt: skip
 
+TEXTS = {"medqa": "a file of MedQA (jsonl or jsonl.gz)", "summary": "a csv file of ACI-BENCH or MIMIC-IV-Ext-BHC"}
+
 
 def contradictions(c: Config) -> Iterator[str]:
     """Sentences for values that are allowed one by one but not together."""
@@ -96,10 +98,11 @@ def _data_contradictions(c: Config) -> Iterator[str]:
     own_world = c.data.name.startswith("demo_")
     if own_world and c.task.name != "labels":
         yield f"data={c.data.name} asks one question, its own: choose task=labels, not task={c.task.name}."
-    if (c.task.name == "medqa") != (c.data.name == "medqa"):
-        yield f"task={c.task.name} is not asked of data={c.data.name}: task=medqa and data=medqa go together."
-    elif c.data.name == "medqa" and c.data.root is None:
-        yield "task=medqa reads questions: set data.root to a file of MedQA (jsonl or jsonl.gz), or to their folder."
+    for name, file in TEXTS.items():
+        if (c.task.name == name) != (c.data.name == name):
+            yield f"task={c.task.name} is not asked of data={c.data.name}: task={name} and data={name} go together."
+        elif c.data.name == name and c.data.root is None:
+            yield f"task={name} reads texts: set data.root to {file}, or to a folder of its parts."
     own = {"labels": c.task.labels, "question": c.task.question, "answers": c.task.answers, "bins": c.task.bins}
     if c.task.name == "labels" and c.task.labels is None and c.data.name != "meds" and not own_world:
         yield "task=labels needs a file: set task.labels to a MEDS label file (parquet), or a folder of them."

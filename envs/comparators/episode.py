@@ -71,12 +71,14 @@ class Spec:
     max_iterations: int
     words: int | None
     top_n: int
-    wording: Literal["records", "questions"] = "records"
+    wording: Literal["records", "questions", "summaries"] = "records"
 
     @property
     def templates(self) -> str:
         """The folder of the prompts. Compact ones name no patient, and serve questions too."""
-        return "questions" if self.wording == "questions" and self.prompts == "full" else self.prompts
+        if self.wording == "summaries" or (self.wording == "questions" and self.prompts == "full"):
+            return self.wording
+        return self.prompts
 
     def words_of(self, method: Method) -> int:
         """Words that one look-up of a method shows: all methods may show alike before they answer."""
@@ -115,6 +117,9 @@ class Comparators:
         history: tuple[ReasoningStep, ...] = ()
         if not played.pruned or (yield from self._wants(case)):
             history = yield from self._found(case, played.method)
+        if self.spec.wording == "summaries":
+            text = yield self._act(case, "predict", history)
+            return Prediction(0 if text.value else None, history)
         labels = tuple(case.task.labels)
         parse = partial(parse_label, labels=labels)
         final = yield self._act(case, "predict", history, parse=parse, options=Options(labels))

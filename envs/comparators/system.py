@@ -15,6 +15,7 @@ from ghar.envs.comparators.settings import Method, Settings
 from ghar.envs.graph_cases import CutCases, graph_corpus
 from ghar.envs.real_patients import is_real, refuse, without_rules
 from ghar.envs.records import Records
+from ghar.envs.summaries import with_summaries
 from ghar.envs.system import WORDS, Reporting, SftExamples, System, Training, Variant
 from ghar.envs.worlds.severity_grades import RELATIONS, Knowledge, SpreadRule, exact_knowledge, follows
 from ghar.episode import Episode
@@ -39,7 +40,7 @@ def build(records: Records, settings: Settings) -> System[Case]:
     corpus, partitions = graph_corpus(records)
     config = records.config
     words = settings.words or (DEMO_WORDS if config.scale.name == "demo" else None)
-    wording = "questions" if records.asks_questions else "records"
+    wording = "questions" if records.asks_questions else "summaries" if records.asks_summaries else "records"
     shared = Spec(config.env.prompts, settings.max_iterations, words, config.retriever.top_n, wording)
     made_by = Comparators(shared, partitions)
     cut = CutCases(records)
@@ -65,19 +66,20 @@ def build(records: Records, settings: Settings) -> System[Case]:
         ),
         report=Reporting(counts=records.counts() | records.graph_counts()),
     )
-    return without_rules(made, records, lambda reader: label_pairs(made_by, cut(reader)))
+    taught = without_rules(made, records, lambda reader: label_pairs(made_by, cut(reader)))
+    return with_summaries(taught, config.reward.eta) if records.asks_summaries else taught
 
 
 def label_pairs(made_by: Comparators, cases: Splits[Case]) -> SftExamples:
     """Each record and its label, as the method "direct" asks."""
     direct, said = (
         Variant("direct", spec=ComparatorVariant("direct")),
-        "answer: " if made_by.spec.prompts == "full" else "",
+        "answer: " if made_by.spec.prompts == "full" and made_by.spec.wording != "summaries" else "",
     )
 
     def pairs(some: Sequence[Case]) -> tuple[tuple[str, str, tuple[str, ...], float], ...]:
         asked = [(next(made_by.episode(case, direct)), case) for case in some]
-        return tuple((act.prompt, f"{said}{case.task.labels[case.label]}", (), 1.0) for act, case in asked)
+        return tuple((act.prompt, f"{said}{case.right_reply}", (), 1.0) for act, case in asked)
 
     return SftExamples(pairs(cases.train), pairs(cases.valid))
 

@@ -40,6 +40,7 @@ AGENTS = ("top", "low")
 ROLES = ("rewrite", "retrieve", "metapaths", "summarise", "answer", "continue", "followup", "predict")
 Ablation = Literal["none", "ni", "nt", "nl", "nm"]
 Decision = Literal["learned", "always", "never", "everyone"]
+Wording = Literal["records", "questions", "summaries"]  # what full prompts call the text that is asked about
 
 
 class Partition(Protocol):
@@ -62,7 +63,7 @@ class GharSpec:
 
     decision: whether to retrieve is asked of Agent-Top, or fixed, in training too: baselines of "when to retrieve".
         "everyone": always, and of every source a line.
-    wording: what full prompts call the text that is asked about."""
+    wording: see `Wording`; a summary is a text and names no label."""
 
     prompts: Literal["full", "compact"]
     rewrites: int
@@ -71,12 +72,19 @@ class GharSpec:
     top_n: int
     ablation: Ablation
     decision: Decision = "learned"
-    wording: Literal["records", "questions"] = "records"
+    wording: Wording = "records"
 
     @property
     def templates(self) -> str:
         """The folder of the prompts. Compact ones name no patient, and serve questions too."""
-        return "questions" if self.wording == "questions" and self.prompts == "full" else self.prompts
+        if self.wording == "summaries" or (self.wording == "questions" and self.prompts == "full"):
+            return self.wording
+        return self.prompts
+
+    @property
+    def before_label(self) -> str:
+        """What the prompts ask to be written before a label."""
+        return "answer: " if self.prompts == "full" and self.wording != "summaries" else ""
 
 
 class GharEpisodes(Generic[P]):
@@ -115,14 +123,22 @@ class GharEpisodes(Generic[P]):
                 asked.add(follow_up.value)
                 queries.append(follow_up.value)
         final = yield self._predict(case, history)
-        return Prediction(final.value, history, truncated=len(history) == spec.max_iterations)
+        return Prediction(self._label(final), history, truncated=len(history) == spec.max_iterations)
 
     def direct(self, case: Case) -> EpisodeGenerator:
         """The prediction from the record alone."""
         final = yield self._predict(case, ())
-        return Prediction(final.value)
+        return Prediction(self._label(final))
+
+    def _label(self, final: Reply) -> int | None:
+        """The label that a reply names; 0 for a summary that was written."""
+        if self.spec.wording == "summaries":
+            return 0 if final.value else None
+        return final.value
 
     def _predict(self, case: Case, history: tuple[ReasoningStep, ...]) -> Act:
+        if self.spec.wording == "summaries":
+            return self._act(case, "top", "predict", history)
         labels = case.task.labels
         options = Options(tuple(labels))
         parse = partial(parse_label, labels=labels)

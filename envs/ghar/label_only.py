@@ -35,8 +35,8 @@ def label_pairs(episodes: GharEpisodes[Any], cases: Splits[Case], epochs: int | 
 def _pairs(
     episodes: GharEpisodes[Any], cases: Sequence[Case]
 ) -> tuple[tuple[str, str, tuple[str, ...], float], ...]:
-    said = "answer: " if episodes.spec.prompts == "full" else ""  # as each set of prompts asks for a label
+    said = episodes.spec.before_label
     asked: list[Act] = [next(episodes.direct(case)) for case in cases]
     return tuple(
-        (act.prompt, f"{said}{case.task.labels[case.label]}", (), 1.0) for act, case in zip(asked, cases, strict=True)
+        (act.prompt, f"{said}{case.right_reply}", (), 1.0) for act, case in zip(asked, cases, strict=True)
     )

@@ -1,5 +1,5 @@
 """GHAR as a system: its cases, variants, teacher, rewards and ceilings, from the records of a task of visits or of
-questions."""
+texts."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import polars as pl
 
 from ghar.config import Config
 from ghar.data.tasks.questions import MEDQA
+from ghar.data.tasks.summaries import SUMMARY
 from ghar.envs.case import Case
 from ghar.envs.ghar.budget import budget_summary
-from ghar.envs.ghar.episode import AGENTS, ROLES, GharEpisodes, GharSpec, Partition, play_ghar
+from ghar.envs.ghar.episode import AGENTS, ROLES, GharEpisodes, GharSpec, Partition, Wording, play_ghar
 from ghar.envs.ghar.grounding import NameMatcher, counted, names_of
 from ghar.envs.ghar.knowledge import NO_ERROR, exact_knowledge
 from ghar.envs.ghar.label_only import STAGE, LabelOnly, label_pairs
@@ -36,6 +37,7 @@ from ghar.envs.records import Records
 from ghar.envs.rollout import Corpus
 from ghar.envs.sources import lacking, open_sources
 from ghar.envs.stepper import Scene
+from ghar.envs.summaries import with_summaries
 from ghar.envs.system import (
     WORDS,
     Decisions,
@@ -59,12 +61,13 @@ DECIDED = {  # what the trained agent is called
     "learned": "GHAR after RL", "always": "Trained to always retrieve", "never": "Trained to never retrieve",
     "everyone": "Trained to ask every source",
 }  # fmt: skip
+WORDINGS: Mapping[str, Wording] = {MEDQA: "questions", SUMMARY: "summaries"}  # of prompts, by task
 EXAMPLES = 300  # records that the tokenizer of a model without a base is made from
 ITERATIONS = {"full": 6, "laptop": 3, "demo": 4}  # where system.max_iterations is null; the paper leaves it open
 
 
 def build(records: Records, settings: Settings) -> System[Any]:
-    """GHAR on the task of `records`: orders (envs/ghar/orders), any task of visits, or questions."""
+    """GHAR on the task of `records`: orders (envs/ghar/orders), any task of visits, questions, or summaries."""
     return build_order_system(records, settings) if records.config.task.name == ORDERS else _build(records, settings)
 
 
@@ -123,14 +126,15 @@ def _build(records: Records, settings: Settings) -> System[Case]:
     )
     if records.asks_questions:
         return with_question_teacher(made)
-    return without_rules(made, records, lambda reader: label_pairs(episodes, cut(reader), None))
+    taught = without_rules(made, records, lambda reader: label_pairs(episodes, cut(reader), None))
+    return with_summaries(taught, config.reward.eta) if records.asks_summaries else taught
 
 
 def spec_of(config: Config, settings: Settings) -> GharSpec:
     """The episode's settings."""
     iterations = settings.max_iterations or ITERATIONS[config.scale.name]
     limits = settings.rewrites, iterations, settings.max_paths, config.retriever.top_n
-    wording = "questions" if config.task.name == MEDQA else "records"
+    wording = WORDINGS.get(config.task.name, "records")
     return GharSpec(config.env.prompts, *limits, settings.ablation, settings.decision, wording)
 
 

@@ -2,31 +2,18 @@
 
 BLEU-N is the paper's: geometric mean of the clipped n-gram precisions n = 1..N times the brevity penalty, without
 smoothing, a sample at a time. ROUGE-1, -2 and -L are recalls, as the paper defines its ROUGE: the share of the
-reference's n-grams, or of its longest common subsequence, that the answer has. Counted by sacreBLEU and rouge-score, on
-our tokens: lower-case words; of Chinese, Japanese and Korean scripts every character is a word.
+reference's n-grams, or of its longest common subsequence, that the answer has. Counted as `ghar.metrics.texts` counts.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from functools import cache
 
 import numpy as np
-from rouge_score.rouge_scorer import RougeScorer
-from rouge_score.tokenizers import Tokenizer
-from sacrebleu.metrics.bleu import BLEU
 
 from ghar.errors import BadInput
 from ghar.metrics.bootstrap import RESAMPLES, BootstrapSpread, Patients, spreads, weighted_mean
-
-_SINGLE = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
-TOKEN = re.compile(f"[{_SINGLE}]|(?:(?![{_SINGLE}])\\w)+")
-
-
-def tokens(text: str) -> list[str]:
-    """The words that all measures here count."""
-    return TOKEN.findall(text.lower())
+from ghar.metrics.texts import bleu, rouge
 
 
 def exact_match(prediction: str, reference: str) -> float:
@@ -34,20 +21,14 @@ def exact_match(prediction: str, reference: str) -> float:
     return float(prediction.strip().casefold() == reference.strip().casefold())
 
 
-def bleu(prediction: str, reference: str, n: int) -> float:
-    """BLEU-n in 0..1; 0 where some length up to n has no n-gram in common."""
-    given, wanted = (" ".join(tokens(text)) for text in (prediction, reference))
-    return _bleu(n).corpus_score([given], [[wanted]]).score / 100 if given and wanted else 0.0
-
-
 def rouge_n(prediction: str, reference: str, n: int) -> float:
-    """Share of the reference's n-grams that the prediction has, in 0..1; 0 for a reference without any."""
-    return _recall(f"rouge{n}", prediction, reference)
+    """Share of the reference's n-grams (n = 1 or 2) that the prediction has, in 0..1; 0 for a reference without any."""
+    return rouge(prediction, reference)[f"rouge{n}"].recall
 
 
 def rouge_l(prediction: str, reference: str) -> float:
     """Length of the longest common subsequence over that of the reference, in 0..1; 0 for an empty reference."""
-    return _recall("rougeL", prediction, reference)
+    return rouge(prediction, reference)["rougeL"].recall
 
 
 def text_scores(
@@ -87,19 +68,3 @@ def text_scores(
         seed=seed,
         resamples=resamples,
     )
-
-
-class _Tokens(Tokenizer):
-    """`tokens` as rouge-score asks for them, which of its own has ASCII letters and digits alone."""
-
-    def tokenize(self, text: str) -> list[str]:
-        return tokens(text)
-
-
-@cache
-def _bleu(n: int) -> BLEU:
-    return BLEU(smooth_method="none", tokenize="none", max_ngram_order=n, effective_order=False)
-
-
-def _recall(kind: str, prediction: str, reference: str) -> float:
-    return RougeScorer([kind], tokenizer=_Tokens()).score(reference, prediction)[kind].recall

@@ -28,7 +28,7 @@ def origin(data: DataConfig) -> Provenance:
     if data.root is None:
         return GENERATED if data.name.startswith("demo") or data.name == "mimic4" else Provenance()
     root = Path(data.root)
-    if data.name == "medqa":
+    if data.name in ("medqa", "summary"):
         return Provenance(credentialed=not is_open_file(root))
     signed = signed_mark(root)
     if data.name not in DEMOS or not signed.credentialed:

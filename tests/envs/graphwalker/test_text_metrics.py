@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ghar.envs.graphwalker.text_metrics import bleu, exact_match, rouge_l, rouge_n, text_scores, tokens
+from ghar.envs.graphwalker.text_metrics import exact_match, rouge_l, rouge_n, text_scores
 from ghar.errors import BadInput
+from ghar.metrics.texts import bleu, tokens
 
 WORDS = st.lists(st.sampled_from("abcd"), max_size=9)
 
@@ -53,6 +54,7 @@ def test_as_written_in_the_paper(a: list[str], b: list[str]) -> None:
     mine, reference = " ".join(a), " ".join(b)
     for n in (1, 2, 4):
         assert bleu(mine, reference, n) == pytest.approx(slow_bleu(a, b, n))
+    for n in (1, 2):
         wanted = grams(b, n)
         recall = shared(wanted, grams(a, n)) / len(wanted) if wanted else 0.0
         assert rouge_n(mine, reference, n) == pytest.approx(recall)

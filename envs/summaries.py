@@ -1,0 +1,132 @@
+"""Clinical texts to be summarised as cases of any system that reads a record as text and retrieves by words.
+
+The text stands where a record stands. A summary has no classes: a readable one has the label 0, and how near it is to
+the reference is told by ROUGE, SARI and BLEU in rows and numbers, and by ROUGE-L in the reward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ghar.data.tasks.splits import Splits
+from ghar.data.tasks.summaries import WRITTEN, SummarySample
+from ghar.envs.case import Case
+from ghar.envs.records import Records
+from ghar.envs.system import Reader, System, Variant
+from ghar.episode import Act, Episode, Reply
+from ghar.metrics.bootstrap import mean_interval
+from ghar.metrics.policy import policy_summary
+from ghar.metrics.rows import Row, patients_of
+from ghar.rewards.compose import EpisodeReward
+from ghar.rewards.texts import with_likeness
+
+LIKENESS = ("rouge_1", "rouge_2", "rouge_l", "sari", "bleu_4")
+
+
+@dataclass(frozen=True)
+class SummaryCase(Case):
+    """reference: the clinician's summary; no policy sees it. source: the whole text, before it was cut."""
+
+    reference: str = field(default="", kw_only=True, compare=False, repr=False)
+    source: str = field(default="", kw_only=True, compare=False, repr=False)
+
+    @property
+    def right_reply(self) -> str:
+        return self.reference
+
+
+def summary_cases(records: Records, reader: Reader) -> Splits[Case]:
+    """The texts within env.history_tokens as `reader` counts: the last words are left out where one is too long."""
+    task, budget = records.summaries.task, records.config.env.history_tokens
+    closed = records.provenance().credentialed
+
+    def cases(samples: Sequence[SummarySample]) -> tuple[Case, ...]:
+        return tuple(
+            SummaryCase(
+                one.sample_id, one.subject_id, one.subject_id, cut_text(one.text.source, budget, reader.count),
+                records.mentions.topics_in(one.text.source), task, one.label, credentialed=closed,
+                reference=one.text.summary, source=one.text.source,
+            )
+            for one in samples
+        )  # fmt: skip
+
+    splits = records.summaries.splits
+    return Splits(cases(splits.train), cases(splits.valid), cases(splits.test))
+
+
+def cut_text(text: str, budget: int, count: Callable[[str], int]) -> str:
+    """The first words of a text that have at most `budget` tokens."""
+    if count(text) <= budget:
+        return text
+    words = text.split(" ")
+    low, high = 0, len(words)
+    while low < high:  # the most words that fit
+        kept = (low + high + 1) // 2
+        low, high = (kept, high) if count(" ".join(words[:kept])) <= budget else (low, kept - 1)
+    return " ".join(words[:low])
+
+
+def with_summaries(made: System[Any], eta: float) -> System[Any]:
+    """`made`, whose episodes end with a text, rewarded and measured by its likeness to the reference."""
+    return made.adapt(lambda one: _with_summaries(one, eta))
+
+
+def _with_summaries(made: System[Any], eta: float) -> System[Any]:
+    reward, shaping, row = made.reward, made.training.shaping, made.report.row
+
+    def likened(found: EpisodeReward, episode: Episode, case: SummaryCase) -> EpisodeReward:
+        return with_likeness(found, episode, likeness(written(episode), case)["rouge_l"], eta)
+
+    if shaping is not None:
+        shaped = shaping.reward
+        shaping = replace(
+            shaping, reward=lambda episode, case, *more: likened(shaped(episode, case, *more), episode, case)
+        )
+    return replace(
+        made,
+        reward=lambda episode, case: likened(reward(episode, case), episode, case),
+        training=replace(made.training, shaping=shaping),
+        report=replace(
+            made.report,
+            answer=lambda case, label: WRITTEN,
+            row=lambda episode, case, variant: row(episode, case, variant) | summary_row(episode, case, variant),
+            numbers=summary_numbers,
+            baselines=None,
+        ),
+    )
+
+
+def written(episode: Episode) -> str:
+    """The text that an episode ended with, "" where there is none."""
+    replies = [r.result for r in episode.trace if isinstance(r.effect, Act) and isinstance(r.result, Reply)]
+    return str(replies[-1].value or "") if replies and episode.prediction.label is not None else ""
+
+
+def likeness(text: str, case: SummaryCase) -> dict[str, float]:
+    """F1 of ROUGE-1, -2 and -L, SARI and BLEU-4 of a text against the case's reference; 0 for no text."""
+    from ghar.metrics.texts import bleu, rouge, sari  # the extra `train` brings their libraries
+
+    if not text:
+        return dict.fromkeys(LIKENESS, 0.0)
+    found = rouge(text, case.reference)
+    shares = {"rouge_1": found["rouge1"].f, "rouge_2": found["rouge2"].f, "rouge_l": found["rougeL"].f}
+    return {**shares, "sari": sari(case.source, text, case.reference), "bleu_4": bleu(text, case.reference, 4)}
+
+
+def summary_row(episode: Episode, case: SummaryCase, variant: Variant) -> dict[str, Any]:
+    """The text, its reference, and how near they are."""
+    text = written(episode)
+    return {"summary": text, "reference": case.reference, "likeness": likeness(text, case)}
+
+
+def summary_numbers(rows: Sequence[Row], draw: Mapping[str, int]) -> dict[str, Any]:
+    """`policy_summary` of readable texts, and the mean of each likeness with its interval over patients."""
+    found = policy_summary(rows, (WRITTEN,), **draw)
+    patients = patients_of(rows)
+    means = {
+        name: mean_interval([row["likeness"][name] for row in rows], patients=patients, **draw).as_list()
+        for name in LIKENESS
+    }
+    return {**found, **means, "own_metrics": dict.fromkeys(LIKENESS, len(rows))}

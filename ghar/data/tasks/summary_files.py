@@ -1,0 +1,84 @@
+"""Clinical texts with a summary each, in the forms in which the sets are distributed.
+
+set                                      a row has
+ACI-BENCH (Yim et al. 2023)              dataset, encounter_id, dialogue, note
+MIMIC-IV-Ext-BHC (Aali et al. 2024)      note_id, input, target
+A file is csv, plain or gzipped. A folder holds the official parts, files whose names have train, valid (or dev) and
+test in them; of several test files all are read.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ghar.errors import BadInput
+from ghar.sanitize import readable
+
+PARTS = {"train": ("train",), "valid": ("valid", "dev"), "test": ("test",)}
+SUFFIXES = (".csv", ".csv.gz")
+COLUMNS = {"encounter_id": ("dialogue", "note"), "note_id": ("input", "target")}  # id -> source, summary
+FORMS = "ACI-BENCH (encounter_id, dialogue, note) or MIMIC-IV-Ext-BHC (note_id, input, target)"
+
+
+@dataclass(frozen=True)
+class SummarisedText:
+    """A text and its summary by a clinician. text_id: the file's first word and the row's own id."""
+
+    text_id: str
+    source: str
+    summary: str
+
+    @property
+    def patient(self) -> int | None:
+        """The patient that MIMIC's note_id names ("10000032-DS-21"), None for other ids."""
+        number = self.text_id.partition(":")[2].partition("-DS-")
+        return int(number[0]) if number[1] and number[0].isdecimal() else None
+
+
+def read_text_parts(folder: Path) -> dict[str, list[SummarisedText]]:
+    """The official parts of a set, "train", "valid" and "test". BadInput where one of them has no file."""
+    files = [path for path in sorted(folder.iterdir()) if path.name.lower().endswith(SUFFIXES)]
+    parts = {}
+    for part, names in PARTS.items():
+        found = [path for path in files if any(name in path.name.lower() for name in names)]
+        if not found:
+            seen = ", ".join(path.name for path in files) or "no csv file"
+            raise BadInput(f"{folder} needs a file of texts with {names[0]} in its name: it has {seen}.")
+        parts[part] = [text for path in found for text in read_texts(path)]
+    return parts
+
+
+def read_texts(path: Path) -> list[SummarisedText]:
+    """The texts of a file. BadInput for a missing file, other columns, an empty cell and an id that comes twice."""
+    csv.field_size_limit(sys.maxsize)  # a note is longer than csv's default
+    try:
+        opened = gzip.open(path, "rt", encoding="utf-8", newline="") if path.suffix == ".gz" else path.open(
+            encoding="utf-8", newline="")  # fmt: skip
+        with opened as file:
+            table = csv.DictReader(io.StringIO(file.read()))
+            rows = list(table)
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
+        raise BadInput(f"{path} cannot be read ({error}): give a csv file of texts, {FORMS}.") from error
+    columns = table.fieldnames or ()
+    key = next((name for name, own in COLUMNS.items() if {name, *own} <= set(columns)), None)
+    if key is None:
+        raise BadInput(f"{path} has the columns {', '.join(columns)}: a file of texts is {FORMS}.")
+    stem = path.name.partition(".")[0]
+    texts = [_text(row, key, stem, f"{path}, row {i}") for i, row in enumerate(rows, start=1)]
+    if len({text.text_id for text in texts}) < len(texts):
+        raise BadInput(f"{path} has one {key} twice: correct it.")
+    return texts
+
+
+def _text(row: Mapping[str, str | None], key: str, stem: str, where: str) -> SummarisedText:
+    cells = [(row[name] or "").strip() for name in (key, *COLUMNS[key])]
+    for name, cell in zip((key, *COLUMNS[key]), cells, strict=True):
+        if not cell:
+            raise BadInput(f"{where}: {name} is empty; correct the row or leave it out.")
+    return SummarisedText(f"{stem}:{cells[0]}", readable(cells[1]), readable(cells[2]))

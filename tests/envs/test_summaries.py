@@ -1,0 +1,191 @@
+"""Summaries as a task: what is read, how near a text is to its reference, what it earns, and a whole training."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ghar.config import Config
+from ghar.data.tasks.summaries import read_summary_set
+from ghar.data.tasks.summary_files import read_text_parts, read_texts
+from ghar.envs.play import play, stage_of
+from ghar.envs.records import Records
+from ghar.envs.summaries import SummaryCase, cut_text
+from ghar.envs.system import build, words
+from ghar.episode import Act, Completion
+from ghar.errors import BadInput
+from ghar.launch.entry import load
+from ghar.metrics.texts import rouge, sari, tokens
+from tests.envs.exams import DISEASES, DRUGS, write_exam
+
+SHORT = (
+    "threads=1", "model.hidden=32", "model.layers=1", "model.heads=2", "model.vocab=1000", "trainer.warmup.epochs=1",
+    "trainer.rl.updates=1", "trainer.rl.episodes=8", "trainer.rl.eval_samples=2", "trainer.rl.eval_every=1",
+    "eval.bootstrap=20", "task.max_train=16", "task.max_test=3", "system.max_iterations=1", "env.history_tokens=24",
+)  # fmt: skip
+
+
+def write_texts(path: Path, count: int = 40, columns: Sequence[str] = ("note_id", "input", "target")) -> Path:
+    """Notes of one stay each in MIMIC-IV-Ext-BHC's columns, or as ACI-BENCH has them."""
+    with path.open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["dataset", *columns])
+        for i in range(count):
+            disease, drug = DISEASES[i % 10], DRUGS[i % 10]
+            note = f"Seen for {disease},\nhas slept badly. Was given {drug}."
+            table.writerow(["x", f"{1000 + i // 2}-DS-{i}", note, f"A patient with {disease} was given {drug}."])
+    return path
+
+
+def config_of(folder: Path, *overrides: str) -> Config:
+    _, graph = write_exam(folder)
+    keys = ["task=summary", "data=summary", f"data.root={write_texts(folder / 'bhc.csv')}", f"kg.path={graph}"]
+    return load([*keys, "threads=1", f"data.cache={folder / 'cache'}", *overrides])
+
+
+class Writer:
+    """Policy that writes the record or the reference as the summary, and says yes or terminate before."""
+
+    def __init__(self, reference: bool) -> None:
+        self.reference = reference
+
+    def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
+        return [Completion(self._said(act)) for act in acts]
+
+    def _said(self, act: Act) -> str:
+        case: SummaryCase = act.facts["case"]
+        if act.role == "predict":
+            return case.reference if self.reference else "unrelated"
+        said = {"retrieve": "yes", "continue": "terminate", "metapaths": "0", "search": "answer"}
+        return said.get(act.role, case.topics[0])
+
+
+def test_the_notes_of_aci_bench(shared_data: Path) -> None:
+    parts = read_text_parts(shared_data / "text/aci-bench")
+    assert {part: len(found) for part, found in parts.items()} == {"train": 67, "valid": 20, "test": 120}
+    first = parts["train"][0]
+    assert first.source.startswith("[doctor]") and first.summary.split()[:2] == ["CHIEF", "COMPLAINT"]
+    assert first.patient is None
+    ids = [text.text_id for found in parts.values() for text in found]
+    assert len(set(ids)) == len(ids) == 207
+
+
+def test_texts_of_one_patient_stand_in_one_part(tmp_path: Path) -> None:
+    config = load(["task=summary", "data=summary", f"data.root={write_texts(tmp_path / 'bhc.csv')}"])
+    splits = read_summary_set(tmp_path / "bhc.csv", config.task).splits
+    parts = [{sample.subject_id for sample in part} for part in (splits.train, splits.valid, splits.test)]
+    assert list(map(len, parts)) == [16, 2, 2] and len(set.union(*parts)) == 20
+    assert splits.train[0].text.source.count("\n") == 1 and 1000 <= splits.train[0].subject_id < 1020
+
+
+@pytest.mark.parametrize("text, said", [
+    ("a,b\n1,2\n", "has the columns a, b: a file of texts is ACI-BENCH"),
+    ("note_id,input,target\n1,x,\n", "row 1: target is empty"),
+    ("note_id,input,target\n1,x,y\n1,x,y\n", "has one note_id twice"),
+])  # fmt: skip
+def test_a_damaged_file_is_named(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(BadInput, match=said):
+        read_texts(tmp_path / "a.csv")
+    with pytest.raises(BadInput, match=r"needs a file of texts with train in its name: it has a\.csv"):
+        read_text_parts(tmp_path)
+
+
+WORDS = st.lists(st.sampled_from("abcde"), min_size=0, max_size=8)
+
+
+def slow_sari(source: list[str], given_: list[str], wanted: list[str]) -> float:
+    """As Xu et al. define it for one reference, n-gram by n-gram; 0/0 is 1."""
+    total = 0.0
+    for n in range(1, 5):
+        s, c, r = (Counter(tuple(x[i : i + n]) for i in range(len(x) - n + 1)) for x in (source, given_, wanted))
+        grams = {*s, *c, *r}
+        kept = {g: min(s[g], c[g]) for g in grams if min(s[g], c[g])}
+        right = {g: min(kept[g], r[g]) for g in kept}
+        wished = sum(min(s[g], r[g]) for g in grams)
+        precision = sum(right[g] / kept[g] for g in kept) / len(kept) if kept else 1.0
+        keep = harmonic(precision, sum(right.values()) / wished if wished else 1.0)
+        gone = {g: s[g] - c[g] for g in grams if s[g] > c[g]}
+        delete = sum(max(gone[g] - r[g], 0) / gone[g] for g in gone) / len(gone) if gone else 1.0
+        new, wanted_new = {g for g in c if g not in s}, {g for g in r if g not in s}
+        both = len(new & wanted_new)
+        add = harmonic(both / len(new) if new else 1.0, both / len(wanted_new) if wanted_new else 1.0)
+        total += (keep + delete + add) / 3
+    return total / 4
+
+
+def harmonic(a: float, b: float) -> float:
+    return 2 * a * b / (a + b) if a + b else 0.0
+
+
+@settings(max_examples=200)
+@given(WORDS, WORDS, WORDS)
+def test_sari_as_its_authors_define_it(source: list[str], given_: list[str], wanted: list[str]) -> None:
+    found = sari(" ".join(source), " ".join(given_), " ".join(wanted))
+    assert found == pytest.approx(slow_sari(source, given_, wanted))
+
+
+def test_likeness_of_a_copy_and_of_nothing_in_common() -> None:
+    text = "Start heparin and repeat the scan in two days."
+    assert rouge(text, text)["rougeL"].f == 1 and rouge("nothing else", text)["rouge1"].f == 0
+    assert sari("A long note about it.", text, text) == 1 and len(tokens(text)) == 9
+    half = rouge("start heparin", text)["rouge1"]
+    assert half.recall == pytest.approx(2 / 9) and half.f == pytest.approx(2 * 2 / (2 + 9))
+
+
+def test_a_long_text_loses_its_last_words() -> None:
+    assert cut_text("one two\nthree four", 9, words) == "one two\nthree four"
+    assert cut_text("one two\nthree four", 3, words) == "one two\nthree" and cut_text("one", 0, words) == ""
+
+
+@pytest.mark.parametrize("name", ["ghar", "comparators"])
+def test_what_is_written_earns_its_likeness(name: str, tmp_path: Path) -> None:
+    config = config_of(tmp_path, f"system={name}")
+    system = build(Records(config))
+    variant, cases = system.variants[system.main], system.cases.test
+    assert cases[0].topics[0].startswith("disease ") and system.teacher is None
+    rows = {}
+    for reference in (True, False):
+        played = play(stage_of(system, variant, config), cases, Writer(reference), seed=0, title="")
+        rewards = [system.reward(episode, case) for episode, case in zip(played, cases, strict=True)]
+        rows[reference] = [system.row(e, case, variant)["likeness"] for e, case in zip(played, cases, strict=True)]
+        assert all(episode.prediction.label == 0 for episode in played)
+        assert {reward.terms["orm"] for reward in rewards} == {3.0 if reference else 2.0}
+        assert all(r.total == pytest.approx(sum(sum(turn.values()) for turn in r.per_turn)) for r in rewards)
+    assert all(row["rouge_l"] == row["sari"] == 1 for row in rows[True])
+    assert all(row["rouge_l"] == 0 and row["bleu_4"] == 0 for row in rows[False])
+
+
+def test_the_pairs_of_sft_are_texts_and_their_references(tmp_path: Path) -> None:
+    from ghar.envs.system import WORDS as READER
+
+    system = build(Records(config_of(tmp_path, "system=ghar", "env.prompts=full")))
+    assert system.pairs is not None
+    prompt, reply, choices, _ = system.pairs(READER).train[0]
+    assert "Clinical text:" in prompt and "Summarise the text" in prompt and not choices
+    assert reply.startswith("A patient with ") and reply not in prompt
+
+
+@pytest.mark.parametrize("name", ["kare", "exprag", "graphwalker"])
+def test_a_system_that_writes_no_text_refuses(name: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"task=summary has texts alone: choose system=ghar or comparators"):
+        build(Records(config_of(tmp_path, f"system={name}")))
+
+
+@pytest.mark.slow
+def test_a_training_from_texts_to_a_report(tmp_path: Path) -> None:
+    from ghar.trainers.recipe import train  # brings torch
+
+    train(config_of(tmp_path, "system=ghar", *SHORT, f"run_dir={tmp_path / 'run'}"))
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    main = summary["policies"][summary["main"]]
+    assert main["n"] == 3 and main["failures"] == 0 and 0 <= main["rouge_l"][0] <= 1 and 0 <= main["sari"][0] <= 1
+    assert set(summary["policies"]) >= {"ghar_base", "label_sft", "ghar_sft", "ghar_rl", "llm_only", "always_rag"}
+    assert "rouge_l" in (tmp_path / "run" / "report.html").read_text()
