@@ -105,9 +105,10 @@ def _observed(system: System[Any], patients: int) -> System[Any]:
 
     def row(episode: Any, case: Any, variant: Any) -> dict[str, Any]:
         acts = [record.effect for record in episode.trace if isinstance(record.effect, Act)]
-        return {**system.row(episode, case, variant), "decisions": [bool(act.choices or act.options) for act in acts]}
+        decisions = [bool(act.choices or act.options) for act in acts]
+        return {**system.report.row(episode, case, variant), "decisions": decisions}
 
-    return replace(system, cases=replace(system.cases, test=cases), row=row)
+    return replace(system, cases=replace(system.cases, test=cases), report=replace(system.report, row=row))
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -260,8 +260,8 @@ class System(Generic[C]):
     partitions: Sequence[Any] = ()
     origin: Provenance = UNKNOWN
     training: Training = field(default_factory=Training)
-    report: Reporting[C] = field(default_factory=Reporting)
-    truth: GroundTruth[C] = field(default_factory=GroundTruth)
+    report: Reporting[C] = field(default_factory=lambda: Reporting())
+    truth: GroundTruth[C] = field(default_factory=lambda: GroundTruth())
 
     def adapt(self, change: Callable[[System[C]], System[C]]) -> System[C]:
         """Apply `change` to this system, and to what it is for any other reader."""
