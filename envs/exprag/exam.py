@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -27,9 +27,10 @@ from ghar.envs.exprag.variants import LISTED, MAIN, PAIRS, RULE, prompts_of, spe
 from ghar.envs.questions import plain_question_cases
 from ghar.envs.records import Records
 from ghar.envs.system import WORDS, Reporting, System, Training
-from ghar.episode import Act, Completion, Episode, Evidence
+from ghar.episode import Act, Episode, Evidence
 from ghar.errors import BadInput
 from ghar.kg.names import FILLERS, plain
+from ghar.llm.policy import FunctionPolicy
 from ghar.retrieval.reports import KINDS, ReportQuery, build_reports, entries_of
 from ghar.rewards.compose import EpisodeReward
 from ghar.rewards.outcome import score_outcome
@@ -43,7 +44,8 @@ def build_exam(records: Records, settings: Settings) -> System[Case]:
         raise BadInput(f"system.ranker={settings.ranker} reads codes, and questions have none: leave it out.")
     corpus = _corpus(records, settings)
     played = variants(spec_of(config, settings), partial(LabelEpisodes, template="exam", shown=answers_text))
-    cases, rule = plain_question_cases(records, WORDS), partial(AnswersOfSimilar, _usual(records.train_labels))
+    cases, usual = plain_question_cases(records, WORDS), _usual(records.train_labels)
+    rule = partial(FunctionPolicy, partial(answer_of_similar, usual=usual))
     made = System(
         name="exprag",
         task=records.task,
@@ -71,32 +73,21 @@ def build_exam(records: Records, settings: Settings) -> System[Case]:
     return made
 
 
-@dataclass(frozen=True)
-class AnswersOfSimilar:
-    """Policy that chooses the option most like the answers of similar questions, the most frequent letter of training
-    where no word is shared. It reads the text that a prompt shows, and no truth.
+def answer_of_similar(act: Act, usual: int) -> str:
+    """Choose the option most like the answers of similar questions, letter number `usual` where no word is shared.
 
-    usual: the most frequent letter's number.
+    It reads the text that a prompt shows, and no truth.
     """
-
-    usual: int
-
-    def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
-        """One reply an act; nothing is drawn from the seeds."""
-        return [Completion(f"answer: {self._chosen(act)}") for act in acts]
-
-    def _chosen(self, act: Act) -> str:
-        case: Case = act.facts["case"]
-        ranked: Evidence = act.facts["ranked"]
-        labels = case.task.labels
-        options = [_words(line.partition(". ")[2]) for line in case.text.split("\n")[-len(labels) :]]
-        likeness = [0.0] * len(labels)
-        for passage in ranked.passages:
-            said = _words(passage.text)
-            for number, option in enumerate(options):
-                likeness[number] += passage.score * len(said & option) / max(len(said | option), 1)
-        best = max(range(len(labels)), key=lambda i: (likeness[i], i == self.usual, -i))
-        return labels[best]
+    case: Case = act.facts["case"]
+    ranked: Evidence = act.facts["ranked"]
+    labels = case.task.labels
+    options = [_words(line.partition(". ")[2]) for line in case.text.split("\n")[-len(labels) :]]
+    likeness = [0.0] * len(labels)
+    for passage in ranked.passages:
+        said = _words(passage.text)
+        for number, option in enumerate(options):
+            likeness[number] += passage.score * len(said & option) / max(len(said | option), 1)
+    return f"answer: {labels[max(range(len(labels)), key=lambda i: (likeness[i], i == usual, -i))]}"
 
 
 def answers_text(ranked: Evidence, evidence: Evidence, labels: Sequence[str], words: int) -> str:
