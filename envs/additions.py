@@ -59,6 +59,7 @@ def add_metric(system: System[C], name: str, metric: Metric) -> System[C]:
     metric: of a row of episodes/VARIANT.jsonl; None leaves the row out. The numbers of a variant list the names of such
     metrics under "own_metrics", for the report.
     """
+
     def with_metric(own: System[C]) -> System[C]:
         return replace(own, report=replace(own.report, numbers=partial(numbers, own)))
 

@@ -59,13 +59,13 @@ def signed_mark(folder: Path) -> Provenance:
     credentialed for anything else."""
     found = seal.read_seal(folder)
     if found is None:
-        return Provenance()
+        return UNKNOWN
     about = found["about"]
     given = about.get("signature")
     if not isinstance(given, str) or not hmac.compare_digest(given.encode(), _signature(found).encode()):
-        return Provenance()
+        return UNKNOWN
     if set(seal.files_below(folder)) != set(found["files"]) or seal.fault(folder) is not None:
-        return Provenance()
+        return UNKNOWN
     return Provenance.of(about)
 
 

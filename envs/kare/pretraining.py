@@ -218,7 +218,7 @@ def practice(
 def _exercises(
     records: Records, corpus: KareCorpus, cases: Callable[[], Sequence[KareCase]], total: int, seed: int
 ) -> PretrainingTasks:
-    assert records.world is not None  # Kare.practice asks
+    assert records.world is not None  # Kare.pretraining asks
     config, known = records.config, belief(records)
     names = ConceptNames(records.names)
     cast, player = (

@@ -36,7 +36,7 @@ def test_the_budget_of_each_variant_stands_beside_the_ceilings(tmp_path: Path) -
     assert ceilings["training"] < found["at_cost"]["mid"][1] < ceilings["training+graph+past+reports"]
     assert "other" not in found["at_cost"]
     free = replace(config, system=replace(config.system, prices=()))  # pyright: ignore[reportCallIssue, reportArgumentType]
-    assert build(Records(free)).summary(rows) == {}
+    assert build(Records(free)).report.summary(rows) == {}
 
 
 def test_real_patients_without_summaries_are_played_and_the_report_says_what_stands_for_them(

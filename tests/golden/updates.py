@@ -59,7 +59,7 @@ def found(system: str, cache: Path) -> Iterator[tuple[str, Any]]:
     learner = PlainLearner(actor, still, config.trainer.rl.max_grad_norm)
     variant = read.variants[read.main]
     cases = list(read.cases.train[:SAMPLES])
-    workers = local(stage_of(read, variant, config), read.credentialed, actor, tokenizer)
+    workers = local(stage_of(read, variant, config), read.origin.credentialed, actor, tokenizer)
     episodes = workers.begin(RolloutRequest(cases, SEED, config.engine.temperature, system), learner, 0)()
     workers.close()
     ruled = next(v for v in read.variants.values() if v.who in read.fixed)

@@ -18,7 +18,7 @@ from ghar.data.readers.own_source import read_own
 from ghar.data.take import take_patients
 from ghar.errors import BadInput
 from ghar.extensions import is_module
-from ghar.provenance import GENERATED, Provenance, signed_mark
+from ghar.provenance import GENERATED, UNKNOWN, Provenance, signed_mark
 
 MORE = {"mimic4": MIMIC4_MORE, "mimic3": mimic3.MORE, "eicu": eicu.MORE}  # data.more -> tables, by source
 
@@ -26,7 +26,7 @@ MORE = {"mimic4": MIMIC4_MORE, "mimic3": mimic3.MORE, "eicu": eicu.MORE}  # data
 def origin(data: DataConfig) -> Provenance:
     """Whose patients data.root holds, told from its files without reading them into a cohort."""
     if data.root is None:
-        return GENERATED if data.name.startswith("demo") or data.name == "mimic4" else Provenance()
+        return GENERATED if data.name.startswith("demo") or data.name == "mimic4" else UNKNOWN
     root = Path(data.root)
     if data.name in ("medqa", "summary"):
         return Provenance(credentialed=not is_open_file(root))

@@ -92,7 +92,7 @@ def test_a_base_is_the_same_however_few_patients_a_run_plays(cache: Path, system
 def test_real_patients_have_no_practice(cache: Path) -> None:
     full = build(Records(load(["+experiment=ehr_rag_demo", "data.patients=30", f"data.cache={cache}",
                                "env.prompts=full"])))  # fmt: skip
-    assert full.practice is None
+    assert full.training.pretraining is None
 
 
 def test_words_that_link_rows_are_tokens_and_their_names_are_spelled() -> None:

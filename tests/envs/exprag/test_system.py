@@ -122,9 +122,9 @@ def test_experience_helps_the_fixed_rule(cache: Path, task: str) -> None:
     no other, no report tells: the help is in whole answers that are right, not in every option."""
     whole = made(cache, "system.excerpts=48", f"task={task}", "task.max_test=null")
     rows = {name: rows_of(whole, name) for name in ("scripted_direct", "scripted")}
-    better = whole.summary(rows)["set_differences"]["scripted - scripted_direct"]
-    assert whole.numbers is not None
-    found = {name: whole.numbers(own, {"seed": 0, "resamples": 50}) for name, own in rows.items()}
+    better = whole.report.summary(rows)["set_differences"]["scripted - scripted_direct"]
+    assert whole.report.numbers is not None
+    found = {name: whole.report.numbers(own, {"seed": 0, "resamples": 50}) for name, own in rows.items()}
     assert better["accuracy"][0] > 0.1
     assert found["scripted_direct"]["retrieval_rate"][0] == 0 and found["scripted"]["retrieval_rate"][0] == 1
 

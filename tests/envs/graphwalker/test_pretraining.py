@@ -26,7 +26,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Records:
 
 
 def practice_of(records: Records) -> DemoPretraining:
-    found = build(records, records.config.system).practice  # type: ignore[arg-type]
+    found = build(records, records.config.system).training.pretraining  # type: ignore[arg-type]
     assert isinstance(found, DemoPretraining)
     return found
 

@@ -48,7 +48,7 @@ def engine_of(reply: Callable[[str], str]) -> Any:
 
 def report_of(config: Config) -> dict[str, Any]:
     """What each step of a build says."""
-    return build(Records(config)).summary({})["build"]
+    return build(Records(config)).report.summary({})["build"]
 
 
 def prose_for_triples(prompt: str) -> str:

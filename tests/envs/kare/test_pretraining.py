@@ -139,7 +139,7 @@ def test_record_and_community_spell_a_name_alike(records: Records, system: Syste
 
 
 def test_elsewhere_it_practises_as_ghar_does(tmp_path: Path) -> None:
-    assert build(Records(load([*TINY, f"data.cache={tmp_path}", "task=new_acutemi"]))).practice == "ghar"
+    assert build(Records(load([*TINY, f"data.cache={tmp_path}", "task=new_acutemi"]))).training.pretraining == "ghar"
 
 
 def test_concepts_that_only_later_patients_have_are_in_the_graph(records: Records, system: System[KareCase]) -> None:
