@@ -8,12 +8,14 @@ from pathlib import Path
 from ghar.config import DataConfig
 from ghar.data.cohort import Cohort
 from ghar.data.readers import eicu, mimic3, mimic4
+from ghar.data.readers.database import is_database, with_tables
 from ghar.data.readers.eicu import read_eicu
 from ghar.data.readers.meds import read_meds, require_shown
 from ghar.data.readers.mimic3 import read_mimic3
 from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.readers.mimic4_more import MORE as MIMIC4_MORE
 from ghar.data.readers.open_demos import DEMOS, is_open_demo, is_open_file
+from ghar.data.readers.omop import read_omop, require_inpatients
 from ghar.data.readers.own_source import read_own
 from ghar.data.take import take_patients
 from ghar.errors import BadInput
@@ -28,6 +30,8 @@ def origin(data: DataConfig) -> Provenance:
     if data.root is None:
         return GENERATED if data.name.startswith("demo") or data.name == "mimic4" else UNKNOWN
     root = Path(data.root)
+    if is_database(root):
+        return UNKNOWN
     if data.name in ("medqa", "summary"):
         return Provenance(credentialed=not is_open_file(root))
     signed = signed_mark(root)
@@ -39,14 +43,15 @@ def origin(data: DataConfig) -> Provenance:
 
 
 def read_source(data: DataConfig, *, charts: bool = True, stays: bool = True) -> Cohort:
-    """Read the tables under data.root with the reader of data.name: all patients, or data.take of them.
+    """Read the tables under data.root, a folder or a DuckDB file, with the reader of data.name: all patients, or
+    data.take of them.
 
     `charts=False` leaves out chart measurements, where the source keeps them in tables of their own. What data.more
     names comes with the charts. `stays=False` takes a MEDS folder whose events begin no stay, as those of OMOP without
     inpatients, for whoever reads events alone.
     Raises BadInput for data.root=null where real tables are wanted, and whatever the reader says.
     """
-    cohort = _read(data, charts=charts, stays=stays)
+    cohort = _read(with_tables(data, charts=charts), charts=charts, stays=stays)
     return cohort if data.take is None else take_patients(cohort, data.take)
 
 
@@ -69,5 +74,9 @@ def _read(data: DataConfig, *, charts: bool, stays: bool) -> Cohort:
         return require_shown(cohort, told) if stays else cohort
     readers = {name: partial(read, charts=charts, more=data.more if charts else ()) for name, read in readers.items()}
     if data.name not in readers:
-        raise BadInput(f"data={data.name} has no reader for data.root={data.root}: choose {', '.join(readers)}, meds.")
+        others = ", ".join([*readers, "meds", "omop"])
+        raise BadInput(f"data={data.name} has no reader for data.root={data.root}: choose {others}.")
     return readers[data.name](Path(data.root), cache / "cohorts")
+    if data.name == "omop":
+        cohort = read_omop(Path(data.root), cache / "cohorts", charts=charts)
+        return require_inpatients(cohort, Path(data.root)) if stays else cohort
