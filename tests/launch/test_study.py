@@ -18,10 +18,12 @@ from ghar.trainers.evaluate import evaluate
 from ghar.trainers.study.run import run_study
 from ghar.trainers.study.schema import cells_of
 from ghar.trainers.study.verify import verify
+from tests.envs.exams import write_exam
 
 ONE = {  # a task of each, for the smoke
     "ghar": "los", "ghar_settings": "los", "five_systems": "read", "four_sources": "los", "kare": "kare_readmission",
     "graphwalker": "series_mortality", "ehr_rag": "guo_los", "exprag": "dischargeqa_diagnosis",
+    "ghar_questions": "medqa",
 }  # fmt: skip
 SMALL = [
     "threads=1", "data.patients=120", "task.max_train=80", "task.max_valid=12", "task.max_test=16", "eval.bootstrap=20",
@@ -29,6 +31,23 @@ SMALL = [
 TIGHT = ["system.leiden_runs=2", "system.concepts=4", "system.path_count=4", "system.chains=1"]  # kare
 SECONDS = 240.0  # of processor time, for the smoke of all studies together
 spent: dict[str, float] = {}
+TRAINED = {  # the cell of each that is trained through every stage at scale=tiny, and the rows that it plays
+    "ghar": ("ghar", ["ghar", "label_sft"]), "ghar_settings": ("paths1", ["paths1"]),
+    "five_systems": ("ghar_rft", ["ghar_rft"]), "four_sources": ("past", ["past"]),
+    "kare": ("label_only", ["no_reasoning"]),
+    "graphwalker": ("k1", ["k1"]), "ehr_rag": ("ehr_rag", ["ehr_rag"]), "exprag": ("k5", ["k5"]),
+    "ghar_questions": ("exprag", ["exprag"]),
+}  # fmt: skip
+trained: dict[str, float] = {}
+
+
+def where(name: str, folder: Path) -> list[str]:
+    """What a study reads that no world generates: questions and their graph."""
+    if name != "ghar_questions":
+        return []
+    folder.mkdir(exist_ok=True)
+    questions, graph = write_exam(folder)
+    return [f"cohorts=[medqa:{questions}]", f"kg.path={graph}"]
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +70,7 @@ def here(script: str, overrides: Sequence[str], run: Path) -> str | None:
 def test_a_shipped_study_comes_to_its_tables(name: str, cache: Path, tmp_path: Path) -> None:
     began = time.process_time()
     words = [f"study={name}", "scale=rules", f"tasks=[{ONE[name]}]", f"folder={tmp_path / 'study'}", *SMALL]
+    words += where(name, tmp_path / "exam")
     shop, _ = workshop([*words, f"data.cache={cache}"])
     tight = tuple(replace(r, overrides=(*r.overrides, *(TIGHT if r.system == "kare" else ()))) for r in shop.study.runs)
     first = dict(list(shop.study.cohorts.items())[:1])  # one world of several: they differ in shares alone
@@ -63,7 +83,7 @@ def test_a_shipped_study_comes_to_its_tables(name: str, cache: Path, tmp_path: P
                for column in row.values() for part in column.values())  # fmt: skip
     assert verify(shop.folder.path).wrong == ()
     page = (shop.folder.path / "report.html").read_text()
-    assert "trains nothing" in page and "patients are generated" in page
+    assert "trains nothing" in page and ("patients are generated" in page or name == "ghar_questions")
     spent[name] = time.process_time() - began
 
 
@@ -74,21 +94,71 @@ def test_the_smoke_of_all_studies_is_short() -> None:
 
 
 def test_every_shipped_study_has_a_smoke() -> None:
-    assert studies() == sorted(ONE)
+    assert studies() == sorted(ONE) == sorted(TRAINED)
+
+
+def train_here(script: str, overrides: Sequence[str], run: Path) -> str | None:
+    """A job in this process, trained where the study trains."""
+    from ghar.trainers.recipe import train  # brings TRL
+
+    try:
+        (train if script == "train.py" else evaluate)(load(list(overrides)))
+    except BadInput as error:
+        return " ".join(str(error).split())
+    return None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(TRAINED))
+def test_a_cell_of_every_study_is_trained_at_scale_tiny(name: str, cache: Path, tmp_path: Path) -> None:
+    began = time.process_time()
+    run, rows = TRAINED[name]
+    shop, _ = workshop([f"study={name}", "scale=tiny", f"tasks=[{ONE[name]}]", f"folder={tmp_path / 'study'}",
+                        "eval.bootstrap=20", "task.max_test=8", f"data.cache={cache}",
+                        *where(name, tmp_path / "exam")])  # fmt: skip
+    study = shop.study
+    source = study.run(run).start
+    tight = TIGHT if name == "kare" else []
+    named = (one for one in study.runs if one.name in (run, source))
+    runs = tuple(replace(one, overrides=(*one.overrides, *tight)) for one in named)
+    played = tuple(row for row in study.rows if row.name in rows or (row.run == source and row.variant == "ghar_sft"))
+    names = tuple(row.name for row in played)
+    table = replace(study.tables[0], rows=names, metrics=("accuracy", "macro_f1"), tasks=(), main=rows[0], published={})
+    cohort = dict(list(study.cohorts.items())[:1])
+    small = replace(study, runs=runs, rows=played, tables=(table,), cohorts=cohort, main=rows[0])
+    shop = replace(shop, study=small, start=train_here)
+    said: list[str] = []
+    numbers = run_study(shop, said.append)
+    assert all(shop.folder.done(cell) is not None for cell in cells_of(small)), said
+    [found] = numbers.values()
+    for row in found["cells"].values():
+        shares = [part["all"]["value"] for part in row.values() if "value" in part["all"]]
+        assert shares and all(0 <= share <= 1 for share in shares)
+    for cell in cells_of(small):
+        lines = (shop.folder.run(cell) / "metrics.jsonl").read_text().splitlines()
+        phases = {json.loads(line)["phase"] for line in lines}
+        assert phases >= ({"sft"} if "trainer.rl.updates=0" in shop.overrides(cell) else {"sft", "rl"})
+    assert verify(shop.folder.path).wrong == ()
+    trained[name] = time.process_time() - began
+
+
+def test_the_trainings_of_all_studies_are_short() -> None:
+    if set(trained) < set(TRAINED):
+        pytest.skip("not all studies were trained in this process")
+    assert sum(trained.values()) < SECONDS, trained
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(ONE))
-def test_every_cell_of_every_scale_has_a_sound_command(name: str, tmp_path: Path) -> None:
+def test_every_run_has_a_sound_command(name: str, tmp_path: Path) -> None:
     """One cell of each run, as a trained study starts it: every key and value exists."""
-    for scale in ("tiny", "demo"):
-        shop, _ = workshop([f"study={name}", f"scale={scale}", f"folder={tmp_path}"])
-        seen = set()
-        for cell in cells_of(shop.study):
-            if cell.run.name not in seen and cell.run.weights is None:
-                seen.add(cell.run.name)
-                config = shop.load(shop.overrides(cell))
-                assert config.task.name == cell.task and config.eval.variants
+    shop, _ = workshop([f"study={name}", f"folder={tmp_path}", *where(name, tmp_path / "exam")])
+    seen = set()
+    for cell in cells_of(shop.study):
+        if cell.run.name not in seen and cell.run.weights is None:
+            seen.add(cell.run.name)
+            config = shop.load(shop.overrides(cell))
+            assert config.task.name == cell.task and config.eval.variants
 
 
 def test_published_numbers_name_their_source_and_are_shares() -> None:
