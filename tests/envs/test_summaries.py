@@ -150,12 +150,12 @@ def test_what_is_written_earns_its_likeness(name: str, tmp_path: Path) -> None:
     config = config_of(tmp_path, f"system={name}")
     system = build(Records(config))
     variant, cases = system.variants[system.main], system.cases.test
-    assert cases[0].topics[0].startswith("disease ") and system.teacher is None
+    assert cases[0].topics[0].startswith("disease ") and system.training.teacher is None
     rows = {}
     for reference in (True, False):
         played = play(stage_of(system, variant, config), cases, Writer(reference), seed=0, title="")
         rewards = [system.reward(episode, case) for episode, case in zip(played, cases, strict=True)]
-        rows[reference] = [system.row(e, case, variant)["likeness"] for e, case in zip(played, cases, strict=True)]
+        rows[reference] = [system.report.row(e, case, variant)["likeness"] for e, case in zip(played, cases, strict=True)]
         assert all(episode.prediction.label == 0 for episode in played)
         assert {reward.terms["orm"] for reward in rewards} == {3.0 if reference else 2.0}
         assert all(r.total == pytest.approx(sum(sum(turn.values()) for turn in r.per_turn)) for r in rewards)
@@ -167,8 +167,8 @@ def test_the_pairs_of_sft_are_texts_and_their_references(tmp_path: Path) -> None
     from ghar.envs.system import WORDS as READER
 
     system = build(Records(config_of(tmp_path, "system=ghar", "env.prompts=full")))
-    assert system.pairs is not None
-    prompt, reply, choices, _ = system.pairs(READER).train[0]
+    assert system.training.examples is not None
+    prompt, reply, choices, _ = system.training.examples(READER).train[0]
     assert "Clinical text:" in prompt and "Summarise the text" in prompt and not choices
     assert reply.startswith("A patient with ") and reply not in prompt
 

@@ -14,8 +14,8 @@ from ghar.data.readers.meds import read_meds, require_shown
 from ghar.data.readers.mimic3 import read_mimic3
 from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.readers.mimic4_more import MORE as MIMIC4_MORE
-from ghar.data.readers.open_demos import DEMOS, is_open_demo, is_open_file
 from ghar.data.readers.omop import read_omop, require_inpatients
+from ghar.data.readers.open_demos import DEMOS, is_open_demo, is_open_file
 from ghar.data.readers.own_source import read_own
 from ghar.data.take import take_patients
 from ghar.errors import BadInput
