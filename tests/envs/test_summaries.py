@@ -155,7 +155,8 @@ def test_what_is_written_earns_its_likeness(name: str, tmp_path: Path) -> None:
     for reference in (True, False):
         played = play(stage_of(system, variant, config), cases, Writer(reference), seed=0, title="")
         rewards = [system.reward(episode, case) for episode, case in zip(played, cases, strict=True)]
-        rows[reference] = [system.report.row(e, case, variant)["likeness"] for e, case in zip(played, cases, strict=True)]
+        pairs = zip(played, cases, strict=True)
+        rows[reference] = [system.report.row(episode, case, variant)["likeness"] for episode, case in pairs]
         assert all(episode.prediction.label == 0 for episode in played)
         assert {reward.terms["orm"] for reward in rewards} == {3.0 if reference else 2.0}
         assert all(r.total == pytest.approx(sum(sum(turn.values()) for turn in r.per_turn)) for r in rewards)
