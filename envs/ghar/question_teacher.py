@@ -20,7 +20,7 @@ NOTHING = "nothing found"
 
 
 class QuestionTeacher:
-    """Policy that retrieves facts about what a question mentions, in the order of the text, until one names an option."""
+    """Policy that retrieves facts about what a question mentions, in its order, until one names an option."""
 
     def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
         """One reply an act; seeds decide between options that facts name equally often."""

@@ -38,6 +38,7 @@ TRAINED = {  # the cell of each that is trained through every stage at scale=tin
     "graphwalker": ("k1", ["k1"]), "ehr_rag": ("ehr_rag", ["ehr_rag"]), "exprag": ("k5", ["k5"]),
     "ghar_questions": ("exprag", ["exprag"]),
 }  # fmt: skip
+LONGEST = 180.0  # of processor time, for these trainings together; 94 where they were written
 trained: dict[str, float] = {}
 
 
@@ -145,7 +146,7 @@ def test_a_cell_of_every_study_is_trained_at_scale_tiny(name: str, cache: Path, 
 def test_the_trainings_of_all_studies_are_short() -> None:
     if set(trained) < set(TRAINED):
         pytest.skip("not all studies were trained in this process")
-    assert sum(trained.values()) < SECONDS, trained
+    assert sum(trained.values()) < LONGEST, trained
 
 
 @pytest.mark.slow
