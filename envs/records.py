@@ -142,8 +142,8 @@ class Records:
 
     @property
     def tables(self) -> Path | None:
-        """The folder of the source's own tables; a MEDS folder has none of these."""
-        return None if self.own_world or self.config.data.name == "meds" else self.root
+        """The folder of the source's own tables; MEDS and OMOP have none of these, their events say what they know."""
+        return None if self.own_world or self.config.data.name in ("meds", "omop") else self.root
 
     @property
     def facts(self) -> Path | None:

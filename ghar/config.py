@@ -59,7 +59,9 @@ class DataConfig:
     # the source, which names its file format; demo_long: generated long histories, for EHR-RAG (small: for tests);
     # demo_cases: generated patients whose outcome other patients' cases alone tell, for GraphWalker
     name: Annotated[
-        Literal["demo", "demo_long", "demo_long_small", "demo_cases", "mimic4", "mimic3", "eicu", "meds", "medqa"],
+        Literal[
+            "demo", "demo_long", "demo_long_small", "demo_cases", "mimic4", "mimic3", "eicu", "meds", "omop", "medqa"
+        ],
         OwnModule(),
     ]
     root: str | None  # folder of the source's tables, a file of medqa; null generates the demo world

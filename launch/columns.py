@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ghar.data.readers.columns import SourceColumns, TableColumns
 
-FILES = {"MIMIC-III": "mimic3", "MIMIC-IV": "mimic4", "eICU": "eicu"}
+FILES = {"MIMIC-III": "mimic3", "MIMIC-IV": "mimic4", "eICU": "eicu", "OMOP CDM": "omop"}
 
 
 def page() -> str:
@@ -22,6 +22,7 @@ def _lines() -> Iterator[str]:
     from ghar.data.readers.eicu_columns import EICU
     from ghar.data.readers.mimic3_columns import MIMIC3
     from ghar.data.readers.mimic4_columns import MIMIC4
+    from ghar.data.readers.omop_columns import OMOP
 
     yield "# Columns that are read, and columns that are not"
     yield ""
@@ -29,7 +30,7 @@ def _lines() -> Iterator[str]:
     yield "([columns.py](../ghar/data/readers/columns.py)). A test over the open demos fails for a column without an"
     yield "owner; a column of your own folder that has none is counted when it is read (`undecided.TABLE.columns`)."
     yield "A table marked as never empty is refused where it has no row; another one is counted (`empty.TABLE`)."
-    for source in (MIMIC3, MIMIC4, EICU):
+    for source in (MIMIC3, MIMIC4, EICU, OMOP):
         yield from _source(source)
 
 

@@ -137,7 +137,7 @@ def _day(visit: Visit, sample: Sample) -> str | None:
 
 def _values(cohort: Cohort, asked: pl.LazyFrame, items: Mapping[str, Item]) -> dict[int, list[str]]:
     """Number of the sample -> newest value of each item: results out of range, vital signs, other results."""
-    measured = pl.col("code").str.contains("^(LAB|VITAL)/") & ~pl.col("code").is_in(OF_BLOOD)
+    measured = pl.col("code").str.contains("^(LAB|VITAL|LOINC)/") & ~pl.col("code").is_in(OF_BLOOD)
     words = pl.col("text_value").str.strip_chars(" _.")  # "___" stands for what was taken out
     said = pl.col("numeric_value").is_not_null() | ~words.is_in(["", "HOLD"])  # HOLD: a tube that was kept
     events = cohort.scan()

@@ -16,6 +16,7 @@ from ghar.data.readers.eicu_columns import EICU
 from ghar.data.readers.mimic3_columns import MIMIC3
 from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.readers.mimic4_columns import MIMIC4
+from ghar.data.readers.omop_columns import OMOP
 from ghar.data.readers.tables import SUFFIXES, columns_of, sift
 from ghar.errors import BadInput
 from ghar.launch.columns import page
@@ -53,7 +54,7 @@ def test_every_column_of_the_open_demos_has_an_owner(shared_data: Path, demo: st
     assert not missing
 
 
-@pytest.mark.parametrize("source", DEMOS.values(), ids=DEMOS)
+@pytest.mark.parametrize("source", [*DEMOS.values(), OMOP], ids=[*DEMOS, "omop"])
 def test_a_column_has_one_owner(source: SourceColumns) -> None:
     for name, table in source.tables.items():
         owned = [*table.read, *table.optional, *table.drug_keys, *{*table.records, *table.groups}, *table.years]

@@ -127,7 +127,7 @@ def test_other_layouts_of_mimic4(tmp_path: Path, layout: str) -> None:
 
 
 FOLDERS = {
-    "OMOP": (("person.csv", "visit_occurrence.csv", "concept.csv"), "looks like OMOP: .* then data=meds"),
+    "OMOP": (("person.csv", "visit_occurrence.csv", "concept.csv"), "looks like OMOP: choose data=omop"),
     "MEDS": (("data/train/0.parquet", "metadata/codes.parquet"), "looks like MEDS: choose data=meds"),
     "eICU": (("patient.csv.gz", "vitalPeriodic.csv.gz"), "looks like eICU: choose data=eicu"),
     "none": (("notes.txt", "x.csv"), r"contains it \(it has notes\.txt, x\.csv\)"),

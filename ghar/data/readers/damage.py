@@ -48,16 +48,18 @@ def first_bad_line(path: Path) -> tuple[int, str] | None:
 
     Only for files that have been refused already, since it looks at every line.
     """
-    columns = 0
+    columns, tabs = 0, False
     try:
         for number, line in enumerate(_lines(path)):
+            tabs = tabs or (number == 0 and b"\t" in line and b"," not in line)
             try:
-                cells = next(csv.reader([line.decode("utf-8-sig" if number == 0 else "utf-8")]), [])
+                text = line.decode("utf-8-sig" if number == 0 else "utf-8")
+                cells = text.split("\t") if tabs else next(csv.reader([text]), [])
             except UnicodeDecodeError as error:
                 return number, f"has the byte 0x{line[error.start]:02x}, which is not UTF-8"
             except csv.Error as error:
                 return number, f"cannot be split into cells ({error})"
-            if line.count(b'"') % 2:
+            if line.count(b'"') % 2 and not tabs:
                 return number, "has a quote that is not closed in its line"
             columns = columns or len(cells)
             if len(cells) > columns:
@@ -75,7 +77,7 @@ def _lines(path: Path) -> Iterator[bytes]:
 def check_line_ends(path: Path) -> None:
     """BadInput for lines that end with CR alone, as on old Macs: the whole file would be one header, or one row. A line
     feed somewhere in it changes nothing; a CR between quotes is of a text."""
-    begin = _begin(path)
+    begin = first_bytes(path)
     alone = len(CR_ALONE.findall(QUOTED.sub(b"", begin)))
     if alone and alone >= begin.count(b"\n"):
         raise BadInput(
@@ -83,7 +85,7 @@ def check_line_ends(path: Path) -> None:
         )
 
 
-def _begin(path: Path) -> bytes:
+def first_bytes(path: Path) -> bytes:
     """The first bytes of a csv file, nothing of one that is damaged, which its reader says, and of Parquet."""
     try:
         if path.suffix == ".csv":

@@ -8,10 +8,7 @@ from pathlib import Path
 # A table's folder in MIMIC-IV -> where else it may lie: in core/ (versions 0.4 and 1.0), or all tables in one folder.
 ELSEWHERE: Mapping[str, tuple[str, ...]] = {"hosp": ("hosp", "core", ""), "icu": ("icu", ""), "core": ("core",)}
 KNOWN = (  # tables or folders that tell a source, and what to do with it
-    (
-        {"person", "visit_occurrence"},
-        "it looks like OMOP: convert it to MEDS (meds_etl_omop), then data=meds",
-    ),
+    ({"person", "visit_occurrence"}, "it looks like OMOP: choose data=omop"),
     ({"data", "metadata"}, "it looks like MEDS: choose data=meds"),
     ({"hosp", "icu"}, "it looks like MIMIC-IV: choose data=mimic4"),
     ({"patients", "d_icd_diagnoses", "noteevents"}, "it looks like MIMIC-III: choose data=mimic3"),
@@ -19,7 +16,7 @@ KNOWN = (  # tables or folders that tell a source, and what to do with it
     ({"patient", "vitalperiodic"}, "it looks like eICU: choose data=eicu"),
     ({"patient", "apacheapsvar"}, "it looks like eICU: choose data=eicu"),
 )
-FIRST = ("patients", "patient")
+FIRST = ("patients", "patient", "person")
 SHOWN = 6  # names of a folder that an error lists
 
 

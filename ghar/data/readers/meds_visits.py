@@ -72,7 +72,7 @@ def visits_from_events(events: pl.DataFrame, opens: str | None = None, closes: s
         visit_id=pl.coalesce(number, unused + pl.int_range(pl.len())),
         end=pl.when(pl.col("end") >= pl.col("start")).then("end"),
     )
-    visits = _with_deaths(stays, events)
+    visits = with_deaths(stays, events)
     no_end = visits["end"].null_count()
     counts = {"visits_derived": visits.height, "visits_without_discharge": no_end}
     counts["visit_identifiers_of_several_patients"] = int(shared)
@@ -168,7 +168,11 @@ def deaths_of(events: pl.DataFrame, stays: pl.DataFrame) -> tuple[pl.DataFrame, 
     return sound_deaths(events.filter(pl.col("code").str.contains(DEATH)).select("subject_id", "time"), stays)
 
 
-def _with_deaths(stays: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+def with_deaths(stays: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+    """`Cohort.visits` with the further column `_key`, by the rules of this module.
+
+    stays: subject_id, visit_id, start, end, deadly (whether the source says so at the closing), _key, in order.
+    """
     deaths = deaths_of(events, stays)[0].group_by("subject_id").agg(pl.min("time").alias("death"))
     death, start, end = pl.col("death"), pl.col("start"), pl.col("end")
     is_date = death == death.dt.truncate("1d")

@@ -9,6 +9,7 @@ import polars as pl
 from ghar.data.readers.columns import SourceColumns, open_declared
 from ghar.data.readers.deaths import WHOLE_DAY
 from ghar.data.readers.events import (
+    F64,
     I64,
     TIME,
     Found,
@@ -226,6 +227,12 @@ def demographics(patients: pl.DataFrame, visits: pl.DataFrame, age: pl.Expr) -> 
         "repaired.admissions.age_over_89": known.select((pl.col("age") > 89).sum()).item(),
     }
     return pl.concat([genders, ages]), {rule: n for rule, n in counts.items() if n}
+
+
+def whole_years(born: pl.Expr, now: pl.Expr) -> pl.Expr:
+    """Whole years between two dates."""
+    day, birthday = (time.dt.month().cast(I64) * 100 + time.dt.day() for time in (now, born))
+    return (now.dt.year() - born.dt.year() - (day < birthday).cast(I64)).cast(F64)
 
 
 COMMON_NAMES = pl.DataFrame(

@@ -24,8 +24,6 @@ from ghar.data.cohort import Cohort
 from ghar.data.readers.columns import open_declared
 from ghar.data.readers.deaths import deaths_after_discharge
 from ghar.data.readers.events import (
-    F64,
-    I64,
     TEXT,
     Found,
     FoundLarge,
@@ -48,6 +46,7 @@ from ghar.data.readers.mimic import (
     read_labs,
     read_patients,
     read_visits,
+    whole_years,
     with_lost_zeros,
     with_order_code,
 )
@@ -140,7 +139,7 @@ def event_tables(
 ) -> dict[str, Callable[[], FoundLarge | Found]]:
     """How the events of each table are read, in the order in which those of one time stand. titles: names of the codes
     of diagnoses and of procedures."""
-    birthday = _birthdays(pl.col("dob"), pl.col("start"))
+    birthday = whole_years(pl.col("dob"), pl.col("start"))
     readers: dict[str, Callable[[], FoundLarge | Found]] = {
         "diagnoses_icd": partial(_icd, root, visits, "diagnoses_icd", "ICD9CM", titles[0]),
         "procedures_icd": partial(_icd, root, visits, "procedures_icd", "ICD9PROC", titles[1]),
@@ -201,9 +200,3 @@ def _prescriptions(root: Path, visits: pl.DataFrame, work: Path) -> FoundLarge:
     known = pl.coalesce(last_second, "end", "start")  # a drug whose start is not known must not be shown early
     result = event(pl.coalesce(day, "start"), code, known)
     return sift_large(table, rows, drops, repairs, result, work)
-
-
-def _birthdays(born: pl.Expr, now: pl.Expr) -> pl.Expr:
-    """Whole years between two dates."""
-    day, birthday = (time.dt.month().cast(I64) * 100 + time.dt.day() for time in (now, born))
-    return (now.dt.year() - born.dt.year() - (day < birthday).cast(I64)).cast(F64)

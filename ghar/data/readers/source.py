@@ -13,6 +13,7 @@ from ghar.data.readers.meds import read_meds, require_shown
 from ghar.data.readers.mimic3 import read_mimic3
 from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.readers.mimic4_more import MORE as MIMIC4_MORE
+from ghar.data.readers.omop import read_omop, require_inpatients
 from ghar.data.readers.open_demos import DEMOS, is_open_demo, is_open_file
 from ghar.data.readers.own_source import read_own
 from ghar.data.take import take_patients
@@ -67,7 +68,11 @@ def _read(data: DataConfig, *, charts: bool, stays: bool) -> Cohort:
         told = None if data.vocabulary is None else Path(data.vocabulary)
         cohort = read_meds(Path(data.root), cache / "cohorts", told, charts=charts)
         return require_shown(cohort, told) if stays else cohort
+    if data.name == "omop":
+        cohort = read_omop(Path(data.root), cache / "cohorts", charts=charts)
+        return require_inpatients(cohort, Path(data.root)) if stays else cohort
     readers = {name: partial(read, charts=charts, more=data.more if charts else ()) for name, read in readers.items()}
     if data.name not in readers:
-        raise BadInput(f"data={data.name} has no reader for data.root={data.root}: choose {', '.join(readers)}, meds.")
+        others = ", ".join([*readers, "meds", "omop"])
+        raise BadInput(f"data={data.name} has no reader for data.root={data.root}: choose {others}.")
     return readers[data.name](Path(data.root), cache / "cohorts")

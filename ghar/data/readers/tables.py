@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypedDict
 
 import polars as pl
 
-from ghar.data.readers.damage import PEEK, LineCount, check_line_ends, first_bad_line
+from ghar.data.readers.damage import PEEK, LineCount, check_line_ends, first_bad_line, first_bytes
 from ghar.data.readers.layouts import looks_like, places, seen
 from ghar.errors import BadInput
 
@@ -29,6 +30,13 @@ ROW_GROUP = 250_000  # rows a reader of Parquet can skip when none is of the pat
 LAYOUT = 5  # of a cohort on disk (cache.py), and what cells are taken for here; part of the cache key
 YEARS = (1800, 2500)  # of every source, its shifts into the future and (MIMIC-III's oldest) the past included
 STRANGE = "_strange_date"  # column of `SourceTable.rows`: whether a date of that row is outside of YEARS
+
+
+class TextForm(TypedDict, total=False):
+    """How a text file divides its cells, as polars is told."""
+
+    separator: str
+    quote_char: str | None
 
 
 @dataclass(frozen=True)
@@ -126,8 +134,7 @@ def open_table(root: Path, name: str, columns: Mapping[str, pl.DataType]) -> Sou
     else:
         numbers = {spelling[c]: kind for c, kind in columns.items() if kind.is_numeric()}
         written = _written_as_decimals(path, [name for name, kind in numbers.items() if kind.is_integer()])
-        kinds = {name: kind for name, kind in numbers.items() if name not in written}
-        scan = pl.scan_csv(path, schema_overrides=kinds, infer_schema=False)
+        scan = _scan_text(path, {name: kind for name, kind in numbers.items() if name not in written})
     source = scan.collect_schema()
     rows = scan.select(_typed(pl.col(spelling[c]), source[spelling[c]], kind).alias(c) for c, kind in columns.items())
     return SourceTable(name.rpartition("/")[2], path, dict(columns), _sound_dates(rows, columns))
@@ -141,7 +148,8 @@ def _written_as_decimals(path: Path, names: Sequence[str]) -> set[str]:
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             lines = file.read(PEEK).rpartition(b"\n")[0]
-        frame = pl.read_csv(lines, columns=list(names), infer_schema=False, truncate_ragged_lines=True)
+        form = text_form(lines)
+        frame = pl.read_csv(lines, columns=list(names), infer_schema=False, truncate_ragged_lines=True, **form)
     except (pl.exceptions.PolarsError, OSError, EOFError, zlib.error):
         return set()  # empty, damaged or packed otherwise: who reads it says so
     return {name for name in names if frame[name].str.contains(r"^\s*[0-9]+\.0*\s*$").any()}
@@ -234,7 +242,7 @@ def _sift(
             repaired.update(good.select(pl.col(list(flags)).sum()).row(0, named=True) if flags else {})
             keep(good.drop("_reason", *flags))
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise _explain(table, error) from error
+        raise explain(table, error) from error
     total = kept + sum(dropped.values())
     counts = {f"rows.{table.name}": total} | _joined(table, lines.wait(), total)
     counts |= {} if total else _empty(table)
@@ -279,9 +287,20 @@ def fingerprint(files: Iterable[Path], version: str) -> str:
     return hashlib.sha256(repr((LAYOUT, version, seen)).encode()).hexdigest()[:16]
 
 
+def _scan_text(path: Path, kinds: Mapping[str, pl.DataType] | None = None) -> pl.LazyFrame:
+    """The cells of a csv file as text, those of `kinds` in their types."""
+    return pl.scan_csv(path, schema_overrides=kinds, infer_schema=False, **text_form(first_bytes(path)))
+
+
+def text_form(begin: bytes) -> TextForm:
+    """How a file that begins so divides its cells: by commas, or by tabs without quotes, as OMOP's vocabularies do."""
+    header = begin.partition(b"\n")[0]
+    return {"separator": "\t", "quote_char": None} if b"\t" in header and b"," not in header else {}
+
+
 def _header(path: Path) -> list[str]:
     try:
-        scan = pl.scan_parquet(path) if path.suffix == ".parquet" else pl.scan_csv(path, infer_schema=False)
+        scan = pl.scan_parquet(path) if path.suffix == ".parquet" else _scan_text(path)
         return scan.collect_schema().names()
     except pl.exceptions.NoDataError:
         raise BadInput(f"{path} is empty: copy the table again.") from None
@@ -321,8 +340,9 @@ def _dates(column: pl.Series, *, strict: bool) -> pl.Series:
     return frame.select(pl.coalesce(date, fine, days.cast(full.dtype))).to_series()
 
 
-def _explain(table: SourceTable, error: Exception) -> BadInput:
-    """Look for the first cell that does not parse; polars itself says neither row nor file."""
+def explain(table: SourceTable, error: Exception) -> BadInput:
+    """Say what is wrong with a table that a query could not read: the first cell that does not parse; polars itself
+    says neither row nor file."""
     if isinstance(error, OSError):
         return BadInput(f"{table.path} is cut short or damaged ({_first_line(error)}): copy the file again.")
     for column, kind in table.columns.items():
@@ -335,7 +355,7 @@ def _explain(table: SourceTable, error: Exception) -> BadInput:
 
 def _first_bad_cell(path: Path, column: str, kind: pl.DataType) -> tuple[int, str] | None:
     """Row (from 1) and text of the first cell that is not of `kind`."""
-    scan = pl.scan_parquet(path) if path.suffix == ".parquet" else pl.scan_csv(path, infer_schema=False)
+    scan = pl.scan_parquet(path) if path.suffix == ".parquet" else _scan_text(path)
     name = next(n for n in scan.collect_schema().names() if n.lower().strip() == column)
     text = pl.col("text")
     parsed = _typed(text, pl.String(), kind, strict=False)

@@ -21,11 +21,14 @@ QUANTITIES: dict[str, tuple[str, dict[str, float]]] = {  # unit of the house, fa
     "magnesium": ("mg/dL", {"mg/dl": 1.0, "mmol/l": 2.431}),
     "phosphate": ("mg/dL", {"mg/dl": 1.0, "mmol/l": 3.097}),
 }
-ITEMS = {  # house code -> quantity: items of MIMIC, names of eICU
-    **dict.fromkeys(("LAB/50811", "LAB/51222", "LAB/51640", "LAB/Hgb"), "haemoglobin"),
+ITEMS = {  # house code -> quantity: items of MIMIC, names of eICU, LOINC's mass concentrations in blood
+    **dict.fromkeys(("LAB/50811", "LAB/51222", "LAB/51640", "LAB/Hgb", "LOINC/718-7"), "haemoglobin"),
     **dict.fromkeys(("LAB/50862", "LAB/50976", "LAB/albumin", "LAB/total protein"), "protein"),
-    **dict.fromkeys(("LAB/50912", "LAB/creatinine"), "creatinine"),
-    **dict.fromkeys(("LAB/50885", "LAB/total bilirubin"), "bilirubin"),
+    **dict.fromkeys(("LAB/50912", "LAB/creatinine", "LOINC/2160-0"), "creatinine"),
+    **dict.fromkeys(("LAB/50885", "LAB/total bilirubin", "LOINC/1975-2"), "bilirubin"),
+    **dict.fromkeys(("LOINC/1751-7", "LOINC/2885-2"), "protein"),
+    **dict.fromkeys(("LOINC/2345-7", "LOINC/2339-0"), "glucose"),
+    **{"LOINC/3094-0": "urea", "LOINC/17861-6": "calcium", "LOINC/19123-9": "magnesium", "LOINC/2777-1": "phosphate"},
     **dict.fromkeys(("LAB/50931", "LAB/50809", "LAB/glucose", "LAB/bedside glucose"), "glucose"),
     **dict.fromkeys(("LAB/51006", "LAB/BUN"), "urea"),
     **dict.fromkeys(("LAB/50893", "LAB/calcium"), "calcium"),
