@@ -16,6 +16,7 @@ from ghar.data.audit import Exposure, exposure
 from ghar.data.cohort import Cohort, Sample, Task
 from ghar.data.findings import has_facts, with_findings
 from ghar.data.mapping import CodeMap, read_code_map
+from ghar.data.readers.database import is_database, with_tables
 from ghar.data.readers.notes import Notes, read_notes
 from ghar.data.readers.source import origin
 from ghar.data.tasks.cards import TaskCard, card_of
@@ -94,9 +95,12 @@ class Records:
         """Folder of the tables; generates the demo world where none is named."""
         data = self.config.data
         if data.root is not None:
-            if not Path(data.root).is_dir():
-                raise BadInput(f"data.root={data.root} is not a folder: point it at the folder that holds the tables.")
-            return Path(data.root)
+            if not Path(data.root).is_dir() and not is_database(Path(data.root)):
+                raise BadInput(
+                    f"data.root={data.root} is not a folder, nor a DuckDB database: point it at the folder that holds "
+                    "the tables."
+                )
+            return Path(with_tables(data, charts=False).root or data.root)
         if data.name == "demo_long" or data.name == "demo_long_small":
             root = long_folder(Path(data.cache), data.name, data.world_seed, data.patients)
             generate_long(root, name=data.name, seed=data.world_seed, patients=data.patients)
@@ -137,8 +141,11 @@ class Records:
 
     @property
     def _data(self) -> DataConfig:
-        """Where the tables are, generated ones included that lie in a folder as real ones do."""
-        return replace(self.config.data, name="meds", root=str(self.root)) if self.own_world else self.config.data
+        """Where the tables are, generated ones and those of a database included, in a folder as any others."""
+        data = self.config.data
+        if self.own_world:
+            return replace(data, name="meds", root=str(self.root))
+        return data if data.root is None else replace(data, root=str(self.root))
 
     @property
     def tables(self) -> Path | None:
@@ -170,7 +177,7 @@ class Records:
     @cached_property
     def charted_source(self) -> Cohort:
         """The source with chart measurements, in its own codes."""
-        data = self._data
+        data = self._data if self.own_world else self.config.data  # a database is asked for charts too
         data = data if data.root is not None or data.name != "mimic4" else replace(data, name="demo")
         return read_source(data, stays=self._reads_stays)
 

@@ -84,6 +84,9 @@ def _deepspeed_contradictions(c: Config) -> Iterator[str]:
 
 
 def _data_contradictions(c: Config) -> Iterator[str]:
+    if c.data.root is not None and "://" in c.data.root:
+        yield "data.root is an address, which may hold a password: name a folder or a DuckDB file with the tables."
+        return  # the other sentences repeat it
     if c.data.name.startswith("demo") and c.data.root is not None:
         yield (
             f"data={c.data.name} generates its patients, so it cannot read data.root={c.data.root}: "

@@ -8,6 +8,7 @@ what each code is shown as, and the node it is linked to for retrieval.
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -21,9 +22,11 @@ def run(config: Config) -> None:
     import os
 
     from ghar.data.mapping import map_source
+    from ghar.data.readers.database import with_tables
     from ghar.data.statistics import dataset_table, text
     from ghar.envs.worlds.source import read_source
 
+    config = replace(config, data=with_tables(config.data))
     cohort = read_source(config.data)
     tasks, refused = _tasks(cohort, config)
     table: dict[str, Any] = dataset_table(cohort, tasks)
@@ -57,8 +60,6 @@ def run(config: Config) -> None:
 
 def _tasks(cohort: Cohort, config: Config) -> tuple[dict[str, Any], list[str]]:
     """GHAR's and KARE's tasks that have samples, and for each of the others the reason why it has none."""
-    from dataclasses import replace
-
     from ghar.data.tasks.visits import visit_samples
     from ghar.errors import BadInput
     from ghar.extensions import is_module

@@ -8,6 +8,7 @@ from pathlib import Path
 from ghar.config import DataConfig
 from ghar.data.cohort import Cohort
 from ghar.data.readers import eicu, mimic3, mimic4
+from ghar.data.readers.database import is_database, with_tables
 from ghar.data.readers.eicu import read_eicu
 from ghar.data.readers.meds import read_meds, require_shown
 from ghar.data.readers.mimic3 import read_mimic3
@@ -29,6 +30,8 @@ def origin(data: DataConfig) -> Provenance:
     if data.root is None:
         return GENERATED if data.name.startswith("demo") or data.name == "mimic4" else Provenance()
     root = Path(data.root)
+    if is_database(root):
+        return Provenance()
     if data.name == "medqa":
         return Provenance(credentialed=not is_open_file(root))
     signed = signed_mark(root)
@@ -40,14 +43,15 @@ def origin(data: DataConfig) -> Provenance:
 
 
 def read_source(data: DataConfig, *, charts: bool = True, stays: bool = True) -> Cohort:
-    """Read the tables under data.root with the reader of data.name: all patients, or data.take of them.
+    """Read the tables under data.root, a folder or a DuckDB file, with the reader of data.name: all patients, or
+    data.take of them.
 
     `charts=False` leaves out chart measurements, where the source keeps them in tables of their own. What data.more
     names comes with the charts. `stays=False` takes a MEDS folder whose events begin no stay, as those of OMOP without
     inpatients, for whoever reads events alone.
     Raises BadInput for data.root=null where real tables are wanted, and whatever the reader says.
     """
-    cohort = _read(data, charts=charts, stays=stays)
+    cohort = _read(with_tables(data, charts=charts), charts=charts, stays=stays)
     return cohort if data.take is None else take_patients(cohort, data.take)
 
 
