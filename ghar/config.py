@@ -79,8 +79,10 @@ class DataConfig:
     mapping: Literal["all", "drugs"]
     vocabulary: str | None  # meds: YAML file of what further codes mean; null knows the shapes in docs/data.md
     # further tables for systems that read events, ehr_rag above all: of mimic4 (ed is MIMIC-IV-ED's folder beside
-    # hosp/); mimic3 and eicu have inputs
-    more: tuple[Literal["ed", "omr", "microbiology", "emar", "inputs", "outputs", "transfers", "services"], ...]
+    # hosp/, notes MIMIC-IV-Note's radiology); mimic3 has inputs, outputs, transfers, services and notes; eicu inputs
+    more: tuple[
+        Literal["ed", "omr", "microbiology", "emar", "inputs", "outputs", "transfers", "services", "notes"], ...
+    ]
     earlier: bool  # similar patients, examples and reports are those whose outcome was known before, by time
     take: Count | None  # so many patients of real tables, drawn by chance, for a quick look; null takes all
     cache: str  # folder for what can be recomputed: the demo world, converted tables, indexes

@@ -77,7 +77,10 @@ def test_one_time_of_carevue_is_when_a_rate_and_an_amount_are_charted(tmp_path: 
     assert cohort.counts["absent.inputevents_mv"] == cohort.counts["dropped.inputevents_cv.no_value"] == 1
 
 
-@pytest.mark.parametrize(("source", "said"), [("mimic3", "which has inputs"), ("meds", "which has none of them")])
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [("mimic3", "which has inputs, outputs, transfers, services, notes"), ("meds", "which has none of them")],
+)
 def test_a_table_that_a_source_has_not_is_a_sentence(tmp_path: Path, source: str, said: str) -> None:
     data: DataConfig = load([f"data={source}", f"data.root={tmp_path}", "data.more=[omr]"]).data
     with pytest.raises(BadInput, match=rf"data.more=\['omr'\] has no tables in data={source}, {said}"):

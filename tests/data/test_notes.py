@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import polars as pl
 import pytest
 
+from ghar.data.readers.mimic4 import read_mimic4
+from ghar.data.readers.note_events import read_noteevents
 from ghar.data.readers.notes import read_notes
 from ghar.data.sections import split_sections
+from ghar.data.views.events import rows_of
 from ghar.envs.exprag.discharge_items import diagnoses, instructions, medications
 from ghar.envs.worlds.severity.notes import write_notes
 from ghar.envs.worlds.severity.world import generate_world
@@ -68,6 +73,69 @@ def test_summaries_of_mimic3(tmp_path: Path) -> None:
     assert notes.available.tolist() == [3 * 86_400 * 10**6 - 10**6]  # the last second of 3 January
     counted = {name.rpartition(".")[2]: n for name, n in notes.counts.items() if name.startswith("dropped")}
     assert counted == {"no_summary": 1, "no_stay": 1, "addendum": 1, "error": 1, "earlier_summary": 1}
+
+
+def test_radiology_as_events(tmp_path: Path, write_tables: Callable[..., Path]) -> None:
+    """MIMIC-IV-Note's true header; a report is known when stored, and stands in one line."""
+    root = write_tables(tmp_path)
+    write(root, "x,1,90,DS,1,2150-01-04,,summary")
+    rows = [
+        '1-RR-1,1,90,RR,1,2150-01-02 08:00:00,2150-01-02 10:00:00,"EXAMINATION:  CHEST\n\nclear, ""no"" change"',
+        "1-AR-2,1,90,AR,2,2150-01-02 09:00:00,,addendum",
+        "1-RR-3,1,,RR,3,2150-01-08 09:00:00,2150-01-08 08:00:00,of no stay",
+        "1-RR-4,1,77,RR,4,2150-01-08 09:00:00,,of an unknown stay",
+        "5-RR-5,5,,RR,5,2150-01-08 09:00:00,,of an unknown patient",
+        "1-DS-6,1,90,DS,6,2150-01-04 09:00:00,,a summary",
+        "1-RR-7,1,90,RR,7,,,no time",
+        "1-RR-8,1,90,RR,8,2150-01-02 09:00:00,,  ",
+    ]
+    (root / "note/radiology.csv").write_text("\n".join([HEADER, *rows]) + "\n")
+    cohort = read_mimic4(root, more=["notes"])
+    found = cohort.events.filter(pl.col("code").str.starts_with("NOTE/"))
+    assert found.select("code", "time", "recorded", "text_value", "visit_id").rows() == [
+        (
+            "NOTE/Radiology",
+            datetime(2150, 1, 2, 8),
+            datetime(2150, 1, 2, 10),
+            'EXAMINATION: CHEST clear, "no" change',
+            90,
+        ),
+        ("NOTE/Radiology addendum", datetime(2150, 1, 2, 9), datetime(2150, 1, 2, 9), "addendum", 90),
+        ("NOTE/Radiology", datetime(2150, 1, 8, 9), datetime(2150, 1, 8, 9), "of no stay", None),
+    ]
+    dropped = {name.rpartition(".")[2]: n for name, n in cohort.counts.items() if name.startswith("dropped.radiology")}
+    assert dropped == dict.fromkeys(
+        ("unknown_admission", "unknown_patient", "discharge_summary", "no_time", "no_text"), 1
+    )
+    assert cohort.counts["rows.radiology"] == 8 and cohort.names()["NOTE/Radiology"] == "Radiology"
+    assert rows_of(found[:1], cohort.names().__getitem__) == [
+        '[2150-01-02 08:00:00] note - Radiology (value: EXAMINATION: CHEST clear, "no" change)'
+    ]
+    (root / "note/radiology.csv").unlink()
+    with pytest.raises(BadInput, match="has no table note/radiology"):
+        read_mimic4(root, more=["notes"])
+
+
+def test_notes_of_mimic3_as_events(tmp_path: Path) -> None:
+    """A date alone is known at the end of its day; no discharge summary of any stay is ever shown."""
+    rows = [
+        "1,1,20,2150-01-02,2150-01-02 08:00:00,2150-01-02 08:30:00,Nursing/other,Report,,,stable",
+        "2,1,20,2150-01-02,,,ECG,Report,,,sinus rhythm",
+        "3,1,20,2150-01-04,,,Discharge summary,Report,,,went home",
+        "4,1,20,2150-01-03,2150-01-03 10:00:00,2150-01-03 11:00:00,Physician ,Progress,,1,wrong",
+    ]
+    header = "row_id,subject_id,hadm_id,chartdate,charttime,storetime,category,description,cgid,iserror,text"
+    (tmp_path / "NOTEEVENTS.csv").write_text("\n".join([header, *rows]) + "\n")
+    times = {"start": [datetime(2150, 1, 1)], "end": [datetime(2150, 1, 5)]}
+    visits = pl.DataFrame({"subject_id": [1], "visit_id": [20], **times}).with_columns(
+        pl.col("start", "end").cast(pl.Datetime("us"))
+    )
+    events, counts = read_noteevents(tmp_path, visits, visits.select("subject_id"), tmp_path)
+    assert events.collect().select("code", "time", "recorded", "text_value").rows() == [
+        ("NOTE/Nursing/other", datetime(2150, 1, 2, 8), datetime(2150, 1, 2, 8, 30), "stable"),
+        ("NOTE/ECG", datetime(2150, 1, 2), datetime(2150, 1, 2, 23, 59, 59), "sinus rhythm"),
+    ]
+    assert counts["dropped.noteevents.discharge_summary"] == counts["dropped.noteevents.error"] == 1
 
 
 @pytest.mark.parametrize("rows, header, said", [

@@ -51,6 +51,8 @@ from ghar.data.readers.mimic import (
     with_order_code,
 )
 from ghar.data.readers.mimic3_columns import MIMIC3
+from ghar.data.readers.mimic_care import read_outputs, read_services, read_transfers
+from ghar.data.readers.note_events import read_noteevents
 from ghar.data.readers.open_demos import is_open_demo
 from ghar.data.readers.tables import find_table, sift, sift_large
 from ghar.data.readers.vitals import MIMIC_LABS, mimic_charts, vital_names, vitals_of_labs
@@ -72,8 +74,14 @@ TABLES = (
     "d_labitems",
 )
 OPTIONAL = ("labevents", "chartevents")
-MORE: Mapping[str, tuple[str, ...]] = {"inputs": ("inputevents_cv", "inputevents_mv", "d_items")}
-OWN_NAMES = "^(DRUG|DILUENT|ICU_ADMISSION|INPUT)/"
+MORE: Mapping[str, tuple[str, ...]] = {
+    "inputs": ("inputevents_cv", "inputevents_mv", "d_items"),
+    "outputs": ("outputevents", "d_items"),
+    "transfers": ("transfers",),
+    "services": ("services",),
+    "notes": ("noteevents",),
+}
+OWN_NAMES = "^(DRUG|DILUENT|ICU_ADMISSION|INPUT|OUTPUT|TRANSFER|SERVICE|NOTE)/"
 
 
 def read_mimic3(root: Path, cache: Path | None = None, *, charts: bool = True, more: Sequence[str] = ()) -> Cohort:
@@ -151,6 +159,20 @@ def event_tables(
     if charts:
         readers["chartevents"] = partial(mimic_charts, root, MIMIC3, "chartevents", visits, patients, work)
     return readers
+
+
+def _more_tables(
+    root: Path, visits: pl.DataFrame, patients: pl.DataFrame, work: Path
+) -> dict[str, Callable[[], FoundLarge]]:
+    """How each of MORE is read; BadInput of the first table where it is absent."""
+    people = (visits, patients, work)
+    return {
+        "inputs": partial(read_mimic3_inputs, root, *people),
+        "outputs": partial(read_outputs, root, MIMIC3, "outputevents", "d_items", *people),
+        "transfers": partial(read_transfers, root, MIMIC3, "transfers", *people),
+        "services": partial(read_services, root, MIMIC3, "services", *people),
+        "notes": partial(read_noteevents, root, *people),
+    }
 
 
 def tables_read(charts: bool, more: Sequence[str] = ()) -> list[str]:

@@ -113,11 +113,30 @@ MIMIC3 = SourceColumns(
                 REPEATED: "patientweight",
             },
         ),
+        "outputevents": TableColumns(
+            {
+                **KEYS,
+                "charttime": TIME,
+                "storetime": TIME,
+                "itemid": I64,
+                "value": F64,
+                "valueuom": TEXT,
+                "iserror": I64,
+            },
+            ignored={KEY: "row_id icustay_id", STAFF: "cgid", END: "stopped", ORDER: "newbottle"},
+        ),
+        "transfers": TableColumns(
+            {**KEYS, "eventtype": TEXT, "curr_careunit": TEXT, "curr_wardid": I64, "intime": TIME},
+            ignored={KEY: "row_id icustay_id dbsource", REPEATED: "prev_careunit prev_wardid outtime los"},
+        ),
+        "services": TableColumns(
+            {**KEYS, "transfertime": TIME, "curr_service": TEXT}, ignored={KEY: "row_id", REPEATED: "prev_service"}
+        ),
         "d_items": TableColumns(
             {"itemid": I64, "label": TEXT},
             ignored={KEY: "row_id conceptid", REPEATED: "abbreviation dbsource linksto category unitname param_type"},
         ),
-        "noteevents": TableColumns(  # system.notes
+        "noteevents": TableColumns(  # system.notes, and data.more=[notes]
             {
                 **KEYS,
                 **dict.fromkeys(("chartdate", "charttime", "storetime"), TIME),
@@ -129,7 +148,7 @@ MIMIC3 = SourceColumns(
         ),
     },
     {
-        NOT_YET: "outputevents procedureevents_mv datetimeevents microbiologyevents services transfers",
+        NOT_YET: "procedureevents_mv datetimeevents microbiologyevents",
         ORDER: "callout cptevents d_cpt drgcodes",
         STAFF: "caregivers",
     },

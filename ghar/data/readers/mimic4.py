@@ -85,7 +85,9 @@ TABLES = (
     "icu/chartevents",
 )
 OPTIONAL = ("icu/icustays", "hosp/labevents", "icu/chartevents")  # most tasks do with hosp/ alone
-OWN_NAMES = "^(DRUG|DILUENT|ICU_ADMISSION|GIVEN|HOME_DRUG|INPUT|OUTPUT|TRANSFER|SERVICE|OMR|MICROBIOLOGY|ED|ED_[A-Z]+)/"
+OWN_NAMES = (
+    "^(DRUG|DILUENT|ICU_ADMISSION|GIVEN|HOME_DRUG|INPUT|OUTPUT|TRANSFER|SERVICE|NOTE|OMR|MICROBIOLOGY|ED|ED_[A-Z]+)/"
+)
 AGE = pl.col("anchor_age") + pl.col("start").dt.year() - pl.col("anchor_year")
 VOCABULARY = {
     "diagnoses_icd": {9: "ICD9CM", 10: "ICD10CM"},

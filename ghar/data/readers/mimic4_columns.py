@@ -1,6 +1,6 @@
 """Columns of MIMIC-IV (1.0, 2.2, 3.1 and the open demo), MIMIC-IV-ED and MIMIC-IV-Note, each with its owner.
 
-The readers are mimic4.py, mimic4_more.py (data.more) and notes.py (system.notes).
+The readers are mimic4.py, mimic4_more.py and note_events.py (data.more), and notes.py (system.notes).
 """
 
 from __future__ import annotations
@@ -165,20 +165,24 @@ FURTHER = {  # data.more
         {"stay_id": I64, "charttime": TIME, "name": TEXT}, ignored={KEY: "med_rn gsn_rn", REPEATED: "subject_id gsn"}
     ),
 }
-NOTES = {  # system.notes
+NOTES = {  # system.notes, and data.more=[notes]
     "note/discharge": TableColumns(
         {
             "note_id": TEXT, "subject_id": I64, "hadm_id": I64, "note_type": TEXT, "note_seq": I64, "charttime": TIME,
             "storetime": TIME, "text": TEXT,
         }
-    )
+    ),
+    "note/radiology": TableColumns(
+        {**KEYS, "note_type": TEXT, "charttime": TIME, "storetime": TIME, "text": TEXT},
+        ignored={KEY: "note_id note_seq"},
+    ),
 }  # fmt: skip
 
 MIMIC4 = SourceColumns(
     "MIMIC-IV",
     {**HOSPITAL, **FURTHER, **NOTES},
     {
-        NOT_YET: "icu/ingredientevents icu/procedureevents icu/datetimeevents note/radiology",
+        NOT_YET: "icu/ingredientevents icu/procedureevents icu/datetimeevents",
         ORDER: "hosp/poe hosp/poe_detail hosp/pharmacy hosp/emar_detail hosp/drgcodes hosp/hcpcsevents hosp/d_hcpcs",
         STAFF: "hosp/provider icu/caregiver",
         "list of the demo's patients, who stand in hosp/patients": "demo_subject_id",

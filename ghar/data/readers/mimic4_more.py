@@ -1,5 +1,5 @@
 """Further tables of MIMIC-IV for systems that read events (data.more): outpatient measures, microbiology, drugs given,
-infusions (infusions.py), the course of a stay (mimic4_care.py), and the emergency department (MIMIC-IV-ED 2.2, its
+infusions (infusions.py), the course of a stay (mimic_care.py), and the emergency department (MIMIC-IV-ED 2.2, its
 folder ed/ beside hosp/).
 
 No event here is a code of a visit, so that visits show what they show without them. Rules, counted as in mimic4.py:
@@ -28,8 +28,9 @@ from ghar.data.readers.columns import open_declared
 from ghar.data.readers.events import F64, I64, FoundLarge, event, stacked
 from ghar.data.readers.infusions import read_inputs
 from ghar.data.readers.mimic import join_visits
-from ghar.data.readers.mimic4_care import read_outputs, read_services, read_transfers
 from ghar.data.readers.mimic4_columns import MIMIC4
+from ghar.data.readers.mimic_care import read_outputs, read_services, read_transfers
+from ghar.data.readers.note_events import read_radiology
 from ghar.data.readers.tables import find_table, sift, sift_large
 from ghar.data.readers.vitals import INCH, POUND, celsius, implausible, variables_of
 
@@ -42,6 +43,7 @@ MORE: Mapping[str, tuple[str, ...]] = {  # data.more -> its tables
     "outputs": ("icu/outputevents", "icu/d_items"),
     "transfers": ("hosp/transfers",),
     "services": ("hosp/services",),
+    "notes": ("note/radiology",),
 }
 LAST_SECOND = pl.duration(hours=23, minutes=59, seconds=59)
 PRESSURE = r"^\s*([0-9]{1,3})\s*/\s*([0-9]{1,3})\s*$"
@@ -66,9 +68,14 @@ def more_tables(
 ) -> dict[str, Callable[[], FoundLarge]]:
     """How each of MORE is read; BadInput of the first table where it is absent."""
     readers: dict[str, Reader] = {"ed": _ed, "omr": _omr, "microbiology": _microbiology, "emar": _emar}
-    readers |= {"outputs": read_outputs, "transfers": read_transfers, "services": read_services}
-    inputs = partial(read_inputs, root, MIMIC4, "icu/inputevents", "icu/d_items", visits, patients, work)
-    return {name: partial(read, root, visits, patients, work) for name, read in readers.items()} | {"inputs": inputs}
+    readers |= {"notes": read_radiology}
+    people, items = (visits, patients, work), "icu/d_items"
+    return {name: partial(read, root, *people) for name, read in readers.items()} | {
+        "inputs": partial(read_inputs, root, MIMIC4, "icu/inputevents", items, *people),
+        "outputs": partial(read_outputs, root, MIMIC4, "icu/outputevents", items, *people),
+        "transfers": partial(read_transfers, root, MIMIC4, "hosp/transfers", *people),
+        "services": partial(read_services, root, MIMIC4, "hosp/services", *people),
+    }
 
 
 def _known(rows: pl.LazyFrame, patients: pl.DataFrame) -> pl.LazyFrame:

@@ -72,6 +72,9 @@ def _read(data: DataConfig, *, charts: bool, stays: bool) -> Cohort:
         told = None if data.vocabulary is None else Path(data.vocabulary)
         cohort = read_meds(Path(data.root), cache / "cohorts", told, charts=charts)
         return require_shown(cohort, told) if stays else cohort
+    if data.name == "omop":
+        cohort = read_omop(Path(data.root), cache / "cohorts", charts=charts)
+        return require_inpatients(cohort, Path(data.root)) if stays else cohort
     readers = {name: partial(read, charts=charts, more=data.more if charts else ()) for name, read in readers.items()}
     if data.name not in readers:
         others = ", ".join([*readers, "meds", "omop"])
