@@ -95,7 +95,8 @@ def _rows(home: Path, demo: str, name: str, patients: int, more: Sequence[str]) 
 
 
 def _observed(system: System[Any], patients: int) -> System[Any]:
-    """The system with one test case of each of some patients; its rows say which turns were decisions."""
+    """The system with one test case of each of some patients; its rows say of each turn whether it was a decision, and
+    whether this was chosen behind a free reply that left it open."""
     from ghar.episode import Act
 
     first: dict[int, Any] = {}
@@ -105,8 +106,11 @@ def _observed(system: System[Any], patients: int) -> System[Any]:
 
     def row(episode: Any, case: Any, variant: Any) -> dict[str, Any]:
         acts = [record.effect for record in episode.trace if isinstance(record.effect, Act)]
-        decisions = [bool(act.choices or act.options) for act in acts]
-        return {**system.report.row(episode, case, variant), "decisions": decisions}
+        return {
+            **system.report.row(episode, case, variant),
+            "decisions": [bool(act.choices or act.options) for act in acts],
+            "completed": [turn.completion.before is not None for turn in episode.turns[: len(acts)]],
+        }
 
     return replace(system, cases=replace(system.cases, test=cases), report=replace(system.report, row=row))
 
@@ -116,11 +120,13 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     turns = [(turn, decides) for row in rows for turn, decides in zip(row["turns"], row["decisions"], strict=True)]
     decisions = [turn for turn, decides in turns if decides]
     free = [turn for turn, decides in turns if not decides]
+    completed = [t["role"] for row in rows for t, more in zip(row["turns"], row["completed"], strict=True) if more]
     return {
         "patients": len({row["subject_id"] for row in rows}),
         "decisions": len(decisions),
         "readable": sum(turn["format_ok"] for turn in decisions),
         "unreadable by role": dict(Counter(turn["role"] for turn in decisions if not turn["format_ok"])),
+        "chosen behind a reply that left it open, by role": dict(Counter(completed)),
         "free replies": len(free),
         "unreadable free replies by role": dict(Counter(turn["role"] for turn in free if not turn["format_ok"])),
         "failed episodes": sum(row["failure"] is not None for row in rows),

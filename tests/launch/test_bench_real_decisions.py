@@ -13,7 +13,8 @@ def turn(role: str, reply: str, format_ok: bool = True) -> dict[str, Any]:
 
 def row(subject: int, turns: list[dict[str, Any]], decisions: list[bool], **changes: Any) -> dict[str, Any]:
     own = {"subject_id": subject, "failure": None, "prediction": "yes", "lookups": []}
-    return {**own, "turns": turns, "decisions": decisions, **changes}
+    completed = [False] * (len(turns) - 1) + [True]
+    return {**own, "turns": turns, "decisions": decisions, "completed": completed, **changes}
 
 
 def test_decisions_are_counted_apart_from_free_replies() -> None:
@@ -23,7 +24,8 @@ def test_decisions_are_counted_apart_from_free_replies() -> None:
         row(2, [turn("think", "", False), turn("predict", "no")], [False, True], failure="it was cut"),
     ])  # fmt: skip
     assert found == {
-        "patients": 2, "decisions": 3, "readable": 2, "unreadable by role": {"predict": 1}, "free replies": 2,
+        "patients": 2, "decisions": 3, "readable": 2, "unreadable by role": {"predict": 1},
+        "chosen behind a reply that left it open, by role": {"predict": 2}, "free replies": 2,
         "unreadable free replies by role": {"think": 1}, "failed episodes": 1, "predictions missing": 1,
         "guard in a summary": 1, "guard in any reply": 1, "retrievals": 2, "empty retrievals": 1,
     }  # fmt: skip
