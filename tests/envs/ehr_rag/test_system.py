@@ -283,7 +283,7 @@ def test_labels_and_split_that_come_with_a_meds_folder(cache: Path, tmp_path: Pa
     found = build(Records(load([*TINY, *own])))
     assert (len(found.cases.train), len(found.cases.valid)) == (40, 20)
     assert [case.label for case in found.cases.train] == [int(i % 3 == 0) for i in range(40)]
-    assert found.counts["labels that came with the data"] == some.height
+    assert found.report.counts["labels that came with the data"] == some.height
 
 
 @pytest.mark.slow
