@@ -7,6 +7,7 @@ import sqlite3
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
+from typing import get_args
 
 import polars as pl
 import pytest
@@ -16,14 +17,17 @@ from ghar.data.cohort import Cohort
 from ghar.data.findings import with_findings
 from ghar.data.readers.omop import read_omop
 from ghar.data.readers.source import read_source
-from ghar.data.tasks.ehrshot import TASKS, ehrshot_labels
+from ghar.data.tasks.ehrshot import EhrshotTask, ehrshot_labels
 from ghar.data.tasks.next_visit import next_visit_samples
 from ghar.data.tasks.stays import make_samples
 from ghar.errors import BadInput
 from ghar.launch.entry import load
 from tests.data.omop_tables import SMALL, omop_of_mimic4, write_omop
 
-DAY_ENDS = {"hour": 23, "minute": 59, "second": 59}
+
+def day_ends(year: int, month: int, day: int) -> datetime:
+    """The last second of a day."""
+    return datetime(year, month, day, 23, 59, 59)
 
 
 def rows(cohort: Cohort, code: str) -> list[tuple[object, ...]]:
@@ -59,7 +63,7 @@ def test_a_small_folder(small: Cohort) -> None:
     assert rows(cohort, "ICD10CM/I509") == [(datetime(2150, 1, 1, 10), left, None, None, 10)]
     assert rows(cohort, "SNOMED/180256009") == [(datetime(2150, 1, 2), left, None, None, 10)]
     # a date alone is known at its last second
-    assert rows(cohort, "DRUG/heparin") == [(datetime(2150, 3, 2), datetime(2150, 3, 2, **DAY_ENDS), None, None, 20)]
+    assert rows(cohort, "DRUG/heparin") == [(datetime(2150, 3, 2), day_ends(2150, 3, 2), None, None, 20)]
     assert rows(cohort, "ICU_ADMISSION/MICU")[0][0] == datetime(2150, 1, 1, 11)
     assert rows(cohort, "ICU_DISCHARGE")[0][0] == datetime(2150, 1, 2, 12)
     assert [row[2] for row in rows(cohort, "AGE")] == [59.0, 90.0]
@@ -152,8 +156,8 @@ def test_dates_alone(tmp_path: Path) -> None:
         text = text.replace(time, "00:00:00")
     death = "person_id,death_date\n2,2150-03-04\n"
     cohort = read_omop(write_omop(tmp_path, visit_occurrence=text, death=death))
-    assert cohort.visits["end"].to_list() == [datetime(2150, 1, 4, **DAY_ENDS), datetime(2150, 3, 4, **DAY_ENDS)]
-    assert cohort.visits["death_time"].to_list() == [None, datetime(2150, 3, 4, **DAY_ENDS)]
+    assert cohort.visits["end"].to_list() == [day_ends(2150, 1, 4), day_ends(2150, 3, 4)]
+    assert cohort.visits["death_time"].to_list() == [None, day_ends(2150, 3, 4)]
 
 
 def test_overlapping_visits_and_negative_ids(tmp_path: Path) -> None:
@@ -231,7 +235,7 @@ def test_labels_and_codes_are_those_of_the_tables(mimic4_cohort: Cohort, convert
     """All visits and labels, and in every sample the same codes in the same order; under strict the procedures of two
     stays are later, whose date is after the discharge."""
     assert converted.visits.equals(mimic4_cohort.visits)
-    for task in TASKS:
+    for task in get_args(EhrshotTask):
         theirs, ours = (ehrshot_labels(cohort, task) for cohort in (mimic4_cohort, converted))
         assert ours[0].equals(theirs[0]) and ours[1] == theirs[1], task
     others = Counter[str]()
@@ -272,4 +276,4 @@ def test_synpuf_of_inspectomop(tmp_path: Path) -> None:
     assert cohort.visits.height == 5 and counts["dropped.visit_occurrence.no_kind"] == 271
     assert counts["repaired.procedure_occurrence.no_concept"] == 421 and counts["concepts_not_listed"] == 241
     assert cohort.shown.visits[1].diagnoses[0].startswith("ICD9CM/")
-    assert cohort.events.filter(pl.col("code") == "MEDS_DEATH")["time"].to_list() == [datetime(2010, 12, 1, **DAY_ENDS)]
+    assert cohort.events.filter(pl.col("code") == "MEDS_DEATH")["time"].to_list() == [day_ends(2010, 12, 1)]
