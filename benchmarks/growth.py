@@ -28,17 +28,20 @@ SIZES = (0.1, 0.32, 1.0)
 LIMIT = 1.1  # exponents above are looked into (docs/results.md says what was found)
 TURNS, RECORD, PROMPT, REPLY, VOCAB = 8, 256, 320, 16, 2048  # of the updates: turns an episode, tokens, entries
 NODES = 129_375  # of PrimeKG
+ROWS = 60  # prescriptions, and lab results, of an admission
 
 Work = Callable[[], object]
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What is measured: by what it grows, the largest size, and what is done at a size, made ready in a folder."""
+    """What is measured: by what it grows, the largest size, and what is done at a size, made ready in a folder.
+    amount: of work at a size, where the size is not it."""
 
     by: str
     size: int
     ready: Callable[[Path, int], Work]
+    amount: Callable[[int], int] = int
 
 
 def growth(folder: Path, *, runs: int, share: float) -> dict[str, Any]:
@@ -46,12 +49,12 @@ def growth(folder: Path, *, runs: int, share: float) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for name, cost in COSTS.items():
         sizes = [max(2, round(cost.size * share * part)) for part in SIZES]
-        seconds = _measured(folder / "growth", cost, sizes, runs)
+        seconds, amounts = _measured(folder / "growth", cost, sizes, runs), [cost.amount(size) for size in sizes]
         result[name] = {
             "by": cost.by,
-            "processor seconds": dict(zip(map(str, sizes), seconds, strict=True)),
-            "exponent": exponent(sizes, seconds),
-            "exponent of the last step": exponent(sizes[1:], seconds[1:]),
+            "processor seconds": dict(zip(map(str, amounts), seconds, strict=True)),
+            "exponent": exponent(amounts, seconds),
+            "exponent of the last step": exponent(amounts[1:], seconds[1:]),
         }
         print(f"{name}, by {cost.by}: {result[name]}", flush=True)
     return result | {"runs": runs, "load average": os.getloadavg()[0]}
@@ -82,10 +85,10 @@ def _measured(folder: Path, cost: Cost, sizes: list[int], runs: int) -> list[flo
 # ---------------------------------------------------------------- what is measured
 
 
-def _tables(folder: Path, patients: int, rows: int = 60) -> Path:
+def _tables(folder: Path, patients: int) -> Path:
     from benchmarks.tables import write_tables
 
-    write_tables(folder / "tables", patients=patients, prescriptions=rows, labs=rows)
+    write_tables(folder / "tables", patients=patients, prescriptions=ROWS, labs=ROWS)
     return folder / "tables"
 
 
@@ -109,16 +112,15 @@ def _labels(folder: Path, patients: int) -> Work:
     return partial(ehrshot_labels, read_mimic4(_tables(folder, patients), folder / "cache", charts=False), "lab_anemia")
 
 
-def _text(folder: Path, rows: int) -> Work:
-    """Texts of as many samples whose stays have so many rows each."""
+def _text(folder: Path, patients: int) -> Work:
+    """Texts of the samples of a task."""
     from ghar.data.readers.mimic4 import read_mimic4
     from ghar.data.tasks.stays import make_samples
     from ghar.data.views.visits import visit_lists
 
-    cohort = read_mimic4(_tables(folder, 40, rows), folder / "cache", charts=False)
-    samples = make_samples(cohort, "los")[1]
-    name_of = cohort.names().__getitem__
-    return lambda: list(visit_lists(samples, name_of, style="full", budget=10**7, count=lambda text: len(text) // 4))
+    cohort = read_mimic4(_tables(folder, patients), folder / "cache", charts=False)
+    samples, name_of = make_samples(cohort, "los")[1], cohort.names().__getitem__
+    return lambda: list(visit_lists(samples, name_of, style="full", budget=4096, count=lambda text: len(text) // 4))
 
 
 def _export(folder: Path, patients: int) -> Work:
@@ -138,6 +140,12 @@ def _store(folder: Path, patients: int) -> Work:
     write_events(folder / "events", patients, 0)
     cohort, encoder = cohort_of(folder / "events", patients), HashingEncoder()
     return partial(build_event_store, cohort, folder / "stores", encoder, StoreLayout(100, 5, True, "time"))
+
+
+def _edges(nodes: int) -> int:
+    from benchmarks.graph import primekg_sized
+
+    return primekg_sized(0, nodes / NODES).num_edges
 
 
 def _index(folder: Path, nodes: int) -> Work:
@@ -275,10 +283,10 @@ COSTS: dict[str, Cost] = {
     "samples of a task": Cost("patients", 2_000, _samples),
     "EHRSHOT's labels": Cost("patients", 2_000, _labels),
     "MEDS export": Cost("patients", 2_000, _export),
-    "texts of records": Cost("rows a stay", 2_000, _text),
+    "texts of records": Cost("patients", 2_000, _text),
     "event store": Cost("patients of 5,000 events", 200, _store),
-    "index of a graph": Cost("nodes", 15_000, _index),
-    "exact queries to the largest partition": Cost("nodes", 15_000, _queries),
+    "index of a graph": Cost("edges", 15_000, _index, _edges),
+    "exact queries to the largest partition": Cost("edges", 15_000, _queries, _edges),
     "nearest patients and cohorts": Cost("patients", 10_000, _patient_graph),
     "EXPRAG's nearest admissions": Cost("admissions", 100_000, _ranking),
     "episodes by a rule": Cost("episodes", 1_000, _episodes),
