@@ -25,7 +25,7 @@ from ghar.envs.kare.graph.summaries import read_summary, read_theme_summary
 from ghar.episode import as_text
 from ghar.llm.api_wire import named_choice, read_answer
 from ghar.llm.cached_llm import UnreadableAnswer
-from ghar.llm.parsing import parse_choice, parse_label, parse_path_ids, parse_queries, parse_query
+from ghar.llm.parsing import parse_choice, parse_label, parse_path_ids, parse_queries, parse_query, parse_summary
 from ghar.progress import track
 from ghar.sanitize import count_marks, plain
 
@@ -40,6 +40,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "ghar: paths": lambda reply: parse_path_ids(reply, 20, 3),
     "ghar: queries": lambda reply: parse_queries(reply, 3),
     "ghar: query": parse_query,
+    "ghar: summary": parse_summary,
     "kare: chain and label": lambda reply: parse_both(reply, Task("t", "?", NO_YES)),
     "kare: chain": split_both,
     "kare: expert's chain": read_chain,

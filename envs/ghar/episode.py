@@ -32,7 +32,15 @@ from ghar.episode import (
     RetrieveFor,
     as_text,
 )
-from ghar.llm.parsing import PathChoice, parse_choice, parse_label, parse_path_ids, parse_queries, parse_query
+from ghar.llm.parsing import (
+    PathChoice,
+    parse_choice,
+    parse_label,
+    parse_path_ids,
+    parse_queries,
+    parse_query,
+    parse_summary,
+)
 from ghar.llm.prompts import load_prompts
 from ghar.retrieval.sources import MenuPart
 
@@ -111,7 +119,7 @@ class GharEpisodes(Generic[P]):
             if (yield from self._wants_retrieval(case, query, history)):  # a^{T,1}, Eq. 7
                 step = yield from self._retrieve(case, query, history)
             else:
-                answer = yield self._act(case, "top", "answer", history, query=query)
+                answer = yield self._act(case, "top", "answer", history, query=query, parse=parse_summary)
                 step = ReasoningStep(query, answer.value, retrieved=False)
             history = (*history, step)
             if spec.ablation == "nt" or len(history) == spec.max_iterations:
@@ -186,7 +194,9 @@ class GharEpisodes(Generic[P]):
         if spec.ablation == "nl":
             answer = first_words(evidence.text, room_of_summary(self))
         else:
-            summary = yield self._act(case, "low", "summarise", history, query=query, evidence=evidence)  # Eq. 11
+            summary = yield self._act(
+                case, "low", "summarise", history, query=query, evidence=evidence, parse=parse_summary
+            )  # Eq. 11
             answer = summary.value
         return ReasoningStep(query, answer, True, chosen.ids, chosen.errors, chosen.duplicates, evidence.text)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
+from ghar.data.sections import sentences
 from ghar.episode import Parsed
 from ghar.llm.answer_line import (
     CORRECTED,
@@ -20,7 +21,7 @@ from ghar.llm.answer_line import (
     last_answer,
     small,
 )
-
+from ghar.sanitize import readable
 
 @dataclass(frozen=True)
 class PathChoice:
@@ -297,6 +298,22 @@ def parse_query(reply: str) -> Parsed:
     """The first sub-query of the reply."""
     parsed = parse_queries(reply, 1)
     return Parsed(parsed.value[0] if parsed.value else "", parsed.error)
+
+
+def parse_summary(reply: str) -> Parsed:
+    """The reply as it stands, but each sentence once, and no last one that only begins to repeat another.
+
+    A small model says one sentence again up to the limit of its reply, and all of it would stand in every later prompt.
+    Error: "empty".
+    """
+    text = reply.strip()
+    if not text:
+        return Parsed("", "empty")
+    said = sentences(readable(text)) if len(text) <= MOST else [text]
+    kept = list(dict.fromkeys(said))
+    if len(kept) > 1 and any(other.startswith(kept[-1]) for other in kept[:-1]):
+        kept.pop()  # cut off by the limit
+    return Parsed(text if len(kept) == len(said) else " ".join(kept))
 
 
 def parse_choice(reply: str, choices: Sequence[str]) -> Parsed:

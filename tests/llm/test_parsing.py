@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from ghar.envs.ehr_rag.event_replies import parse_items, parse_label_number, parse_move, parse_search
 from ghar.envs.exprag.options import parse_options, parse_scores
 from ghar.episode import as_text
-from ghar.llm.parsing import PathChoice, parse_choice, parse_label, parse_path_ids, parse_queries, parse_query
+from ghar.llm.parsing import (
+    PathChoice,
+    parse_choice,
+    parse_label,
+    parse_path_ids,
+    parse_queries,
+    parse_query,
+    parse_summary,
+)
 
 STAYS = tuple(str(i) for i in range(10))
 READERS = {
@@ -306,3 +314,20 @@ def test_paths_that_are_denied_are_not_chosen(reply):
 ])  # fmt: skip
 def test_paths_beside_a_denial_are_chosen(reply, ids):
     assert parse_path_ids(reply, 13, 5).value.ids == ids
+
+
+@pytest.mark.parametrize("reply, expected", [
+    ("It is rare. It spreads. It is rare. It is ra", "It is rare. It spreads."),
+    ("Grade 1.3 was seen.\nGrade 1.3 was seen.\n", "Grade 1.3 was seen."),
+    (" disease gout grade 9 course ", "disease gout grade 9 course"),
+    ("gout  and\nasthma", "gout  and\nasthma"),
+])  # fmt: skip
+def test_a_summary_is_handed_on_with_each_sentence_once(reply: str, expected: str) -> None:
+    assert parse_summary(reply).value == expected
+
+
+@given(st.text(max_size=200))
+def test_a_summary_without_repetition_stands_as_it_is(reply: str) -> None:
+    found = parse_summary(reply)
+    assert (found.error == "empty") == (not reply.strip())
+    assert found.value == reply.strip() or len(found.value) < len(reply)
