@@ -23,6 +23,7 @@ from ghar.llm.answer_line import (
 )
 from ghar.sanitize import readable
 
+
 @dataclass(frozen=True)
 class PathChoice:
     """Meta-path ids read from a reply: valid distinct ones, and how many were wrong or repeated (Eq. 8, GHAR)."""
