@@ -302,7 +302,7 @@ def parse_query(reply: str) -> Parsed:
 
 
 def parse_summary(reply: str) -> Parsed:
-    """The reply as it stands, but each sentence once, and no last one that only begins to repeat another.
+    """The reply as it stands; of one that repeats itself each sentence once, without a last one that was cut off.
 
     A small model says one sentence again up to the limit of its reply, and all of it would stand in every later prompt.
     Error: "empty".
@@ -312,9 +312,11 @@ def parse_summary(reply: str) -> Parsed:
         return Parsed("", "empty")
     said = sentences(readable(text)) if len(text) <= MOST else [text]
     kept = list(dict.fromkeys(said))
-    if len(kept) > 1 and any(other.startswith(kept[-1]) for other in kept[:-1]):
+    if len(kept) == len(said):
+        return Parsed(text)
+    if any(other.startswith(kept[-1]) for other in kept[:-1]):
         kept.pop()  # cut off by the limit
-    return Parsed(text if len(kept) == len(said) else " ".join(kept))
+    return Parsed(" ".join(kept))
 
 
 def parse_choice(reply: str, choices: Sequence[str]) -> Parsed:

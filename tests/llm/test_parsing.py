@@ -319,6 +319,7 @@ def test_paths_beside_a_denial_are_chosen(reply, ids):
 @pytest.mark.parametrize("reply, expected", [
     ("It is rare. It spreads. It is rare. It is ra", "It is rare. It spreads."),
     ("Grade 1.3 was seen.\nGrade 1.3 was seen.\n", "Grade 1.3 was seen."),
+    ("Gout is painful. It is grave. Gout is", "Gout is painful. It is grave. Gout is"),
     (" disease gout grade 9 course ", "disease gout grade 9 course"),
     ("gout  and\nasthma", "gout  and\nasthma"),
 ])  # fmt: skip
