@@ -26,6 +26,7 @@ def folder() -> str:
     return smollm2_folder()
 
 
+@pytest.mark.slow
 @needs_smollm2
 def test_the_weights_of_the_package_are_converted_once(folder: str) -> None:
     seal = Path(folder) / "sealed.json"
@@ -41,6 +42,7 @@ def test_the_weights_of_the_package_are_converted_once(folder: str) -> None:
     assert "Paris" in reply.text and reply.finish_reason == "stop"
 
 
+@pytest.mark.slow
 @needs_smollm2
 def test_the_file_itself_and_its_folder_are_accepted(folder: str, tmp_path: Path) -> None:
     file = find_gguf(NAME)
@@ -87,6 +89,7 @@ def test_a_run_says_what_is_missing_before_anything_is_loaded(monkeypatch: Any) 
     assert "SENTENCE" in missing(load(["scale=laptop"]))
 
 
+@pytest.mark.slow
 @needs_smollm2
 def test_half_precision_is_near_to_single(folder: str) -> None:
     text = "The patient was admitted with shortness of breath and treated for pneumonia with ceftriaxone."

@@ -25,7 +25,10 @@ from tests.running import run_command
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 TITLES = {"ghar_sft": "After SFT", "ghar_rl": "After RL"}
 LOOK = ReportStyle(titles=TITLES, main="ghar_rl", before="ghar_sft", learns=True)
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium here (apt-get install chromium)")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(BROWSER is None, reason="no Chromium here (apt-get install chromium)"),
+]
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars")
 
 

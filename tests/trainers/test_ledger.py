@@ -66,6 +66,7 @@ def seen(run: Path) -> str:
     return json.dumps(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chosen", range(6))
 def test_no_flipped_bit_is_read_as_another_number(five_steps: Path, tmp_path: Path, chosen: int):
     """Each file of the folder, at random places: what is read is as it was, or a sentence says what is wrong."""
