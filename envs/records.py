@@ -152,7 +152,7 @@ class Records:
         data = self.config.data
         if self.own_world:
             return replace(data, name="meds", root=str(self.root))
-        return data if data.root is None else replace(data, root=str(self.root))
+        return data if data.root is None or self.texts_alone else replace(data, root=str(self.root))
 
     @property
     def tables(self) -> Path | None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
@@ -80,7 +80,7 @@ class GharSpec:
     top_n: int
     ablation: Ablation
     decision: Decision = "learned"
-    wording: Wording = "records"
+    wording: Wording = field(default="records", repr=False)  # repr() names the packaged base model's recipe
 
     @property
     def templates(self) -> str:

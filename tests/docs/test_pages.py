@@ -40,7 +40,8 @@ BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 PACKAGES = ("ghar", "envs", "rewards", "trainers", "launch", "benchmarks")
 JARGON = re.compile(r"\b(told|said|shall|nobody|anybody|hitherto|thereof)\b", re.IGNORECASE)
-OPTIONS = {"--seeds", "--folder", "--timeout", "--share", "--labs", "--trl"}  # of benchmarks/run.py, with a value
+# of benchmarks/run.py, with a value
+OPTIONS = {"--seeds", "--folder", "--timeout", "--share", "--labs", "--trl", "--arms"}
 
 
 TRAINERS = {"train.py", "train_ghar.py", "train_kare.py", "train_exprag.py", "train_ray.py",

@@ -50,6 +50,7 @@ NEEDS = {  # choices that do not go with the rest of the defaults, and what they
     **{f"dischargeqa_{kind}": ["system=exprag"] for kind in ("diagnosis", "medication", "instruction")},
     **{name: ["system=ehr_rag"] for name in ("guo_los", "guo_readmission", "new_acutemi", "lab_anemia")},
     **{f"series_{task}": ["system=graphwalker"] for task in ("mortality", "readmission", "los", "dec")},
+    "summary": ["task=summary", "data=summary", "data.root=notes.csv"],
     "medqa": ["system=graphwalker", "system.encoder=text", "task=medqa", "data=medqa", "data.root=exam.jsonl"],
 }
 
