@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ghar.envs.system import System
 
-OPENED, PLAYED = 420, 120
+OPENED, PLAYED = 540, 120
 ROOT = Path(__file__).resolve().parents[1]
 SFT = ("model.finetune=full", "trainer.warmup.batch=8", "trainer.warmup.lr=1.0e-4", "trainer.rl.updates=0")
 LABEL = "label_sft"
