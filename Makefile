@@ -103,6 +103,13 @@ $(CHECKED): $(READY) overrides-cpu.txt
 docs: $(CHECKED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict && echo "Open site/index.html."
 
+# A release's site beside those of earlier releases, as a commit of the local branch gh-pages: make docs-release VERSION=0.1
+.PHONY: docs-release
+docs-release: $(CHECKED)
+	@test -n "$(VERSION)" || { echo "Name the release: make docs-release VERSION=0.1" >&2; exit 2; }
+	export PATH="$(CURDIR)/$(BIN):$$PATH" NO_MKDOCS_2_WARNING=1; \
+		mike deploy --update-aliases $(VERSION) latest && mike set-default latest
+
 # After a change of constraints.txt.
 .PHONY: hashes
 hashes: $(READY)

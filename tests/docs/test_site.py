@@ -4,6 +4,7 @@ page loads anything from elsewhere."""
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -83,3 +84,23 @@ def test_the_site_is_built_without_a_warning_and_loads_nothing_from_elsewhere(tm
         assert 'class="mermaid"' not in text, "the theme loads what draws these from a server"
     index = (tmp_path / "site" / "search" / "search_index.json").read_text()
     assert "first-run.html" in index and "repository/ghar/config.py.html" not in index  # code is not searched
+
+
+@pytest.mark.slow
+def test_the_site_of_a_release_stands_on_a_branch(tmp_path: Path) -> None:
+    pytest.importorskip("mike", reason="the extra docs is not installed")
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "--quiet", "--depth", "1", f"file://{ROOT}", str(clone)], check=True)
+    git = {f"GIT_{role}_{what}": "tests@example.org" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # mike starts mkdocs
+    environment = os.environ | git | {"NO_MKDOCS_2_WARNING": "1", "PATH": path}
+    command = ["mike", "deploy", "--update-aliases", "0.1", "latest"]
+    done = subprocess.run(command, cwd=clone, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+    def stored(path: str) -> str:
+        command = ["git", "show", f"gh-pages:{path}"]
+        return subprocess.run(command, cwd=clone, check=True, capture_output=True, text=True).stdout
+
+    assert [(one["version"], one["aliases"]) for one in json.loads(stored("versions.json"))] == [("0.1", ["latest"])]
+    assert "first-run.html" in stored("0.1/index.html") and stored("latest") == "0.1"
