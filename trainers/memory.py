@@ -17,7 +17,7 @@ import torch
 from ghar.config import Config
 from ghar.errors import BadInput
 from ghar.llm.models import model_path
-from ghar.llm.vllm_build import GIB, check_installed, free_memory
+from ghar.llm.vllm_build import GIB, check_installed, free_memory, workspace
 from ghar.trainers.activation_memory import TrainingPass, activations, architecture
 from ghar.trainers.rl.settings import has_critic
 from ghar.trainers.runs.distributed import world
@@ -160,7 +160,9 @@ def _engine(config: Config, shape: ModelShape) -> Need:
 
     engine, item = config.engine, _item(config)
     if engine.kind == "vllm":
-        held = shape.weights * item + (engine.kv_cache_gb or 0) * GIB
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        step = workspace(json.loads(shape.architecture), item, device)
+        held = shape.weights * item + (engine.kv_cache_gb or 0) * GIB + step
         return {"engine": held if engine.memory is None else engine.memory * device_memory()}
     length = longest(config, shape)
     rows = min(engine.max_batch, max(1, read_at_once("cuda" if torch.cuda.is_available() else "cpu") // length))

@@ -13,7 +13,7 @@ import os
 import random
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -25,7 +25,7 @@ import torch.distributed as dist
 from ghar.errors import BadInput
 
 GIB = 1 << 30
-WORKSPACE = GIB // 2  # bytes left for activations and logits
+LOGITS = GIB // 2  # bytes left for logits and small tables
 LORA_SLOTS = 2  # one adapter and one free slot: with every slot taken, rows without an adapter would get the last one
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those vLLM has room for
 
@@ -62,12 +62,13 @@ def check_installed(device: str | None) -> None:
 
 def check_memory(model: Any, settings: VLLMSettings, free: int, device: str) -> None:
     """BadInput when weights and KV cache do not fit into `free` bytes, or the cache holds no prompt of full length."""
-    weights, cache = _weights(model, device), int(cache_gb(model, settings, device) * GIB)
-    need, room = weights + cache + WORKSPACE, free - weights - WORKSPACE
+    weights, cache, work = _weights(model, device), int(cache_gb(model, settings, device) * GIB), _room(model, device)
+    need, room = weights + cache + work, free - weights - work
     if need > free:
         advice = f"set engine.kv_cache_gb to at most {room / GIB:.1f}" if room > 0 else "take a smaller model"
         raise BadInput(
-            f"vLLM needs about {need / GIB:.1f} GiB (weights {weights / GIB:.1f}, KV cache {cache / GIB:.1f}), but "
+            f"vLLM needs about {need / GIB:.1f} GiB (weights {weights / GIB:.1f}, KV cache {cache / GIB:.1f}, reading "
+            f"{step_tokens(device):,} tokens at once {work / GIB:.1f}), but "
             f"{free / GIB:.1f} GiB of {device} memory are free: {advice}."
         )
     item = next(model.parameters()).element_size()
@@ -87,7 +88,7 @@ def cache_gb(model: Any, settings: VLLMSettings, device: str) -> float:
         return settings.kv_cache_gb
     if device != "cuda":
         raise BadInput("engine.memory is a share of a GPU, and there is none here: set engine.kv_cache_gb instead.")
-    left = settings.memory * torch.cuda.mem_get_info()[1] - _weights(model, device) - WORKSPACE
+    left = settings.memory * torch.cuda.mem_get_info()[1] - _weights(model, device) - _room(model, device)
     if left <= 0:
         raise BadInput(f"engine.memory={settings.memory:g} of this GPU does not hold the weights: raise it.")
     return left / GIB
@@ -97,6 +98,29 @@ def longest(config: Any, settings: VLLMSettings) -> int:
     """Tokens of a prompt with its reply that the engine takes."""
     reach = config.max_position_embeddings
     return reach if settings.max_length is None else min(reach, settings.max_length)
+
+
+def step_tokens(device: str) -> int:
+    """Tokens of prompts and replies that vLLM reads in one step: what it takes itself where it is used offline
+    (UsageContext.LLM_CLASS), by the memory of the GPU."""
+    if device != "cuda":
+        return 4096
+    properties = torch.cuda.get_device_properties(0)
+    return 16384 if properties.total_memory >= 70 * GIB and "a100" not in properties.name.lower() else 8192
+
+
+def workspace(text: Mapping[str, Any], item: int, device: str) -> int:
+    """Bytes for what one step computes: the widest layer of `step_tokens` (its gate, its up and their product, with
+    the states before and behind), and logits.
+
+    text: the configuration of the model's text part; item: bytes a number.
+    """
+    wide = text.get("intermediate_size") or 4 * text["hidden_size"]
+    return LOGITS + step_tokens(device) * item * (3 * wide + 2 * text["hidden_size"])
+
+
+def _room(model: Any, device: str) -> int:
+    return workspace(model.config.get_text_config().to_dict(), next(model.parameters()).element_size(), device)
 
 
 def check_adapters(settings: VLLMSettings, device: str, dtype: torch.dtype) -> None:
@@ -191,6 +215,7 @@ def _start(model: Any, settings: VLLMSettings, device: str) -> Any:
                 kv_cache_memory_bytes=int(cache_gb(model, settings, device) * GIB),
                 max_model_len=longest(model.config, settings),
                 max_num_seqs=settings.max_batch,
+                max_num_batched_tokens=max(step_tokens(device), longest(model.config, settings)),
                 enable_sleep_mode=settings.sleep,
                 weight_transfer_config=WeightTransferConfig(backend=BACKEND),
                 disable_log_stats=True,

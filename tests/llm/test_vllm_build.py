@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import importlib.util
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from ghar.errors import BadInput
-from ghar.llm.vllm_build import GIB, WORKSPACE, VLLMSettings, check_adapters, check_installed, check_memory
+from ghar.llm.vllm_build import (
+    GIB,
+    LOGITS,
+    VLLMSettings,
+    check_adapters,
+    check_installed,
+    check_memory,
+    step_tokens,
+    workspace,
+)
 
 SETTINGS = VLLMSettings(device=None, kv_cache_gb=1.0, max_batch=8)
 
@@ -42,16 +52,17 @@ def test_memory_is_estimated_and_what_would_fit_is_said(model):
     with pytest.raises(BadInput, match=r"needs about 1\.5 GiB .*1\.2 GiB of cpu memory.*kv_cache_gb to at most 0\.7"):
         check_memory(model, SETTINGS, free=int(1.25 * GIB), device="cpu")
     with pytest.raises(BadInput, match="take a smaller model"):
-        check_memory(model, SETTINGS, free=WORKSPACE, device="cpu")
+        check_memory(model, SETTINGS, free=LOGITS, device="cpu")
 
 
 def test_the_advice_fits(model):
     """What is said to fit, fits: the bound is exact up to the rounding of its text."""
-    free, weights = int(1.5 * GIB), sum(p.numel() for p in model.parameters()) * 4
-    room = (free - WORKSPACE - weights) / GIB
-    check_memory(model, replace(SETTINGS, kv_cache_gb=room), free, "cuda")
+    head = model.get_input_embeddings().weight.numel()  # the CPU build has the tied head a second time
+    free, weights = int(1.5 * GIB), (sum(p.numel() for p in model.parameters()) + head) * 4
+    room = (free - workspace(model.config.to_dict(), 4, "cpu") - weights) / GIB
+    check_memory(model, replace(SETTINGS, kv_cache_gb=room), free, "cpu")
     with pytest.raises(BadInput):
-        check_memory(model, replace(SETTINGS, kv_cache_gb=room + 1e-3), free, "cuda")
+        check_memory(model, replace(SETTINGS, kv_cache_gb=room + 1e-3), free, "cpu")
 
 
 def test_a_cache_must_hold_a_prompt_of_full_length(model):
@@ -60,3 +71,25 @@ def test_a_cache_must_hold_a_prompt_of_full_length(model):
     check_memory(model, replace(SETTINGS, kv_cache_gb=need), 2 * GIB, "cpu")
     with pytest.raises(BadInput, match="fewer than the model's context of 4096"):
         check_memory(model, replace(SETTINGS, kv_cache_gb=0.9 * need), 2 * GIB, "cpu")
+
+
+def test_a_step_reads_as_many_tokens_as_offline_use_allows(monkeypatch):
+    """vLLM's own defaults of UsageContext.LLM_CLASS; 7B in bfloat16 reads 16,384 tokens in 2.0 GiB besides logits."""
+    gpu = SimpleNamespace(total_memory=80 * GIB, name="NVIDIA H100 80GB HBM3")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: gpu)
+    assert step_tokens("cuda") == 16384
+    wide = {"hidden_size": 3584, "intermediate_size": 18944}
+    assert workspace(wide, 2, "cuda") == LOGITS + 16384 * 2 * (3 * 18944 + 2 * 3584)
+    gpu.name = "NVIDIA A100-SXM4-80GB"
+    assert step_tokens("cuda") == 8192
+    assert step_tokens("cpu") == 4096
+
+
+@pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
+@pytest.mark.slow
+def test_that_is_what_vllm_takes_itself():
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.usage.usage_lib import UsageContext
+
+    tokens, _ = EngineArgs.get_batch_defaults(world_size=1)
+    assert tokens[UsageContext.LLM_CLASS] == step_tokens("cpu")
