@@ -97,6 +97,7 @@ def _rows(home: Path, demo: str, name: str, patients: int, more: Sequence[str]) 
 def _observed(system: System[Any], patients: int) -> System[Any]:
     """The system with one test case of each of some patients; its rows say of each turn whether it was a decision, and
     whether this was chosen behind a free reply that left it open."""
+    from ghar.data.tasks.splits import Splits
     from ghar.episode import Act
 
     first: dict[int, Any] = {}
@@ -112,7 +113,7 @@ def _observed(system: System[Any], patients: int) -> System[Any]:
             "completed": [turn.completion.before is not None for turn in episode.turns[: len(acts)]],
         }
 
-    return replace(system, cases=replace(system.cases, test=cases), report=replace(system.report, row=row))
+    return replace(system, cases=Splits((), (), cases), report=replace(system.report, row=row))
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

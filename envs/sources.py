@@ -3,10 +3,10 @@
     graph          the run's knowledge graph, by meta-path
     past           the patient's own past (ghar/retrieval/patient_history.py)
     reports        what the reports of similar training patients say (ghar/retrieval/similar_stays.py)
-    a system       its corpus, where it has partitions: kare's communities
+    a system       its corpus, where `System.partitions` names parts of it: kare's communities
     a folder       texts of your own, a passage a line, a partition a file (NAME.txt)
 
-A further source needs no edit: a folder, or a system of your own whose corpus has partitions.
+A further source needs no edit: a folder, or a system of your own with partitions.
 """
 
 from __future__ import annotations

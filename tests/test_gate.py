@@ -307,6 +307,14 @@ def test_labels_outside_the_data_have_their_own_mark(
     assert not of_credentialed(small_config("task=labels", f"task.labels={inside}"))
 
 
+def test_a_folder_of_texts_among_the_sources_is_credentialed(small_config: Callable[..., Config], tmp_path: Path):
+    """What an agent retrieves goes into prompts, and whose texts they are is not known."""
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "wards.txt").write_text("The ward is on the third floor.\n")
+    assert of_credentialed(small_config(f"system.sources=[graph,{tmp_path}/notes]"))
+    assert not of_credentialed(small_config("system.sources=[graph]"))
+
+
 def test_a_folder_with_credentialed_weights_is_credentialed_whatever_the_data(
     small_config: Callable[..., Config], small_records: Records, tmp_path: Path
 ):

@@ -18,7 +18,8 @@ class Settings:
     rewrites: Count = 3  # queries that fill the queue at the start, K
     max_iterations: Count | None = None  # I of Algorithm 1; null is 6, and 4 at scale=demo
     max_paths: Count = 3  # meta-paths per retrieval
-    # what is asked: graph (meta-paths), past (the patient's own), systems (kare, exprag), folders of texts
+    # what is asked: graph (meta-paths), past (the patient's own), reports (of similar patients), a system with partitions
+    # (kare), a folder of texts (./notes)
     sources: tuple[str, ...] = ("graph",)
     prices: tuple[NotNegative, ...] = ()  # of asking each of them once, in units of the reward; empty: all are free
     ablation: Literal["none", "ni", "nt", "nl", "nm"] = "none"  # Table VII; NS is composition=separate
@@ -34,6 +35,11 @@ class Settings:
     repeats: NotNegative = 1.0  # weight of ids that a look-up names twice, besides R_path's 0.5; 0 only counts them
     class_weights: Literal["none", "balanced"] = "none"  # balanced: a rare label, once right, earns more in R_orm
     composition: Literal["shared", "separate"] = "shared"  # separate: each agent its own terms (ablation NS)
+
+    @property
+    def patient_text(self) -> tuple[str, ...]:
+        """Folders of texts among the sources (`ghar.config.Named`): what they hold is not known."""
+        return tuple(name for name in self.sources if "/" in name)
 
 
 def contradictions(config: Config, own: Settings) -> Iterator[str]:

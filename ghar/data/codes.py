@@ -20,7 +20,7 @@ Codes are compared in upper case without dots. A code's target, by the first rul
 ICD   exact; children: all codes that begin with it agree; parent: the longest known beginning of at least three
       characters (two for ICD-9 procedures); leading_zero: for an ICD-9 code of digits, the one known code that it is
       when lost zeros are put back.
-DRUG  name; gsn; ndc (EHR.md, "Mapping": 94%, 86%, 60% of rows). GSN and NDC of a name are those of its
+DRUG  name; gsn; ndc (94%, 86% and 60% of the rows of MIMIC). GSN and NDC of a name are those of its
       prescriptions, the class most of its rows lead to; ties go to the first in the alphabet. Last, part: the longest
       known name of five letters or more among the words of this one ("acetaminophen 325 mg po tabs", eICU). Of several
       classes of a name, GSN or NDC the route decides, by which most rows of the drug are given (routes.py). The mark

@@ -9,7 +9,7 @@ visits: subject_id, visit_id, start, end, died bool, death_time; sorted by subje
     subject_id, group, start, and no history, gap or "next visit" may cross a group. eICU needs it: its visits are ICU
     stays, its groups hospital stays, and hospital stays of one patient in a year have no known order (trap 7).
 
-Codes carry their vocabulary, because 493 strings are valid in both ICD versions (EHR.md, trap 9):
+Codes carry their vocabulary, because 493 strings are valid in both ICD versions (trap 9, docs/traps.md):
 "ICD10CM/I509", "ICD9CM/4280", "ICD10PCS/...", "ICD9PROC/...", "DRUG/metoprolol tartrate" (lower case),
 "LAB/50912", "VITAL/heart rate", "ICU_ADMISSION/MICU", "AGE", "GENDER/F" (static), ...
 """

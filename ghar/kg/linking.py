@@ -1,6 +1,6 @@
 """Link the codes of patient records to nodes: cross-references first, then names.
 
-Most codes of real records have no node (EHR.md, "Mapping"), so an unlinked code is counted and is no error.
+Most codes of real records have no node (docs/data.md), so an unlinked code is counted and is no error.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ def test_lost_leading_zeros(tmp_path):
 
 
 def test_ndc_0_is_no_code(demo, mimic4_cohort):
-    """EHR.md: 2,610 of 18,087 prescriptions have NDC "0", 21 none; without bags and solutions 729 and 21 of 14,410.
+    """2,610 of 18,087 prescriptions have NDC "0", 21 none; without bags and solutions 729 and 21 of 14,410.
     The cohort keeps names; the mapping counts these."""
     keys = drug_keys(demo)
     raw = pl.read_csv(demo / "hosp/prescriptions.csv.gz", infer_schema=False)

@@ -111,7 +111,7 @@ def test_the_demo_mapped(real, demo, shared_data, mimic4_cohort):
     events = dict(report.by_rule.group_by("vocabulary").agg(pl.sum("events")).rows())
     assert events == {"ICD9CM": 2193, "ICD10CM": 2313, "ICD9PROC": 401, "ICD10PCS": 321, "DRUG": 14410}
     assert report.by_rule.filter(vocabulary="ICD9CM")["rule"].to_list() == ["exact"]
-    # EHR.md: 94% of the rows by name. Counted again from the two files, without the code under test.
+    # 94% of the rows by name. Counted again from the two files, without the code under test.
     with gzip.open(shared_data / "codes/atc-ndc-rxnorm/mimic_drug_to_atc.csv.gz", "rt") as file:
         known = {row["drug"].strip().lower() for row in csv.DictReader(file) if len(row["atc_code"]) >= 4}
     orders = pl.read_csv(demo / "hosp/prescriptions.csv.gz", columns=["drug", "drug_type"]).filter(

@@ -21,7 +21,7 @@ def cohort(eicu_cohort):
 def test_real_demo_keeps_every_row(cohort, demo_eicu):
     assert not cohort.credentialed and not cohort.generated
     assert_conserved(cohort)
-    # SOURCE.md and EHR.md: 1,841 patients, 2,520 ICU stays; blank drug names 30,661 of 75,604
+    # 1,841 patients, 2,520 ICU stays; blank drug names 30,661 of 75,604
     assert cohort.visits.height == 2520 and cohort.visits["subject_id"].n_unique() == 1841
     counts = cohort.counts
     rows = {"diagnosis": 24978, "medication": 75604, "treatment": 38290, "lab": 29961, "vitalaperiodic": 3 * 274088}
@@ -35,7 +35,7 @@ def test_real_demo_keeps_every_row(cohort, demo_eicu):
     assert "repaired.patient.visit_number_not_in_time_order" not in counts
     assert counts["repaired.patient.expired_but_hospital_says_alive"] == 5 and cohort.visits["died"].sum() == 126
     assert counts["repaired.patient.age_over_89"] == 98
-    # 17,282 rows repeat a (stay, code) of EHR.md; a visit shows each code once all the same
+    # 17,282 rows repeat a (stay, code); a visit shows each code once all the same
     assert all(len(v.diagnoses) == len(set(v.diagnoses)) for s in make_samples(cohort, "los")[1] for v in s.history)
 
 
@@ -66,7 +66,7 @@ def labels(samples):
 
 def test_label_counts_of_the_demo(cohort, demo_eicu):
     frame = pl.read_csv(demo_eicu / "patient.csv.gz", infer_schema_length=None)
-    # LOS-10 of the ICU stay (EHR.md): whole days; 8..14 -> 8, more -> 9; no stay of the demo is negative
+    # LOS-10 of the ICU stay: whole days; 8..14 -> 8, more -> 9; no stay of the demo is negative
     expected = Counter(9 if d > 14 else 8 if d > 7 else d for d in frame["unitdischargeoffset"] // 1440)
     for leakage in ("paper", "strict"):
         assert labels(make_samples(cohort, "los", leakage=leakage)[1]) == expected

@@ -298,7 +298,7 @@ def test_cache_is_reused_and_depends_on_charts(tmp_path, monkeypatch):
 def test_real_demo_keeps_every_row(cohort, demo3):
     assert not cohort.credentialed and not cohort.generated
     assert_conserved(cohort)
-    # SOURCE.md of the demo; what is not dropped by name below is an event
+    # what the demo holds; what is not dropped by name below is an event
     rows = {"diagnoses_icd": 1761, "procedures_icd": 506, "prescriptions": 10398, "icustays": 136, "labevents": 76074}
     for name, n in rows.items():
         assert of(cohort, PREFIXES[name]).height == n
@@ -310,7 +310,7 @@ def test_real_demo_keeps_every_row(cohort, demo3):
     beats = raw.filter(pl.col("itemid").is_in(["211", "220045"]) & pl.col("value").is_not_null()).collect()
     errors = beats.filter(pl.col("error") == "1").height  # marked so by the staff
     assert of(cohort, "VITAL/heart rate").height == beats.height - errors == 15484
-    # ages: 9 admissions of patients born "300 years" before (EHR.md)
+    # ages: 9 admissions of patients born "300 years" before
     assert cohort.counts["repaired.admissions.age_over_89"] == 9
     assert of(cohort, "AGE")["numeric_value"].max() == 90
     # 45 of 1,761 codes are not in the dictionary, all of them truncated, none for want of a zero
@@ -335,7 +335,7 @@ def labels(samples):
 def test_label_counts_of_the_demo(cohort, demo3):
     frame = pl.read_csv(demo3 / "ADMISSIONS.csv.gz", try_parse_dates=True).sort("subject_id", "admittime")
     start, end, died = (frame[c] for c in ("admittime", "dischtime", "hospital_expire_flag"))
-    # LOS-10 (EHR.md): whole days; 8..14 -> 8, more -> 9; the demo has no discharge before its admission
+    # LOS-10: whole days; 8..14 -> 8, more -> 9; the demo has no discharge before its admission
     days = (end - start).dt.total_seconds() // 86400
     expected = Counter(9 if d > 14 else 8 if d > 7 else d for d in days)
     for leakage in ("paper", "strict"):

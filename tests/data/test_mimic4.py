@@ -364,7 +364,7 @@ def test_real_demo_keeps_every_row(demo):
     cohort = read_mimic4(demo)
     assert not cohort.credentialed and not cohort.generated
     assert_conserved(cohort)
-    # SOURCE.md of the demo: 100 patients, 275 admissions, 140 stays, 4,506 diagnoses, 722, 18,087, 107,727 lab rows.
+    # the demo: 100 patients, 275 admissions, 140 stays, 4,506 diagnoses, 722, 18,087, 107,727 lab rows.
     assert cohort.visits["subject_id"].n_unique() == 100 and cohort.visits.height == 275
     expected = dict(zip(PREFIXES, (4506, 722, 18087, 107727, 140), strict=True))
     for name, rows in expected.items():

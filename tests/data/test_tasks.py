@@ -48,7 +48,7 @@ def cohort(mimic4_cohort):
 
 def test_los_counts_of_the_demo(cohort, demo_admissions):
     days = (demo_admissions["dischtime"] - demo_admissions["admittime"]).dt.total_seconds() // 86400
-    expected = Counter(9 if d > 14 else 8 if d > 7 else d for d in days)  # EHR.md: 8..14 -> 8, >14 -> 9
+    expected = Counter(9 if d > 14 else 8 if d > 7 else d for d in days)  # 8..14 -> 8, >14 -> 9
     for leakage in ("paper", "strict"):
         task, samples = make_samples(cohort, "los", leakage=leakage)
         assert labels(samples) == dict(sorted(expected.items()))
@@ -63,7 +63,7 @@ def test_read_counts_of_the_demo(cohort, demo_admissions):
     for leakage in ("paper", "strict"):
         samples = make_samples(cohort, "read", leakage=leakage)[1]
         assert labels(samples) == {0: live.height - soon, 1: soon} == {0: 137, 1: 38}
-    # EHR.md, trap 1: of the visits with all three kinds of codes 28 of 108, in time order (52 of 104 in id order)
+    # docs/traps.md, trap 1: of the visits with all three kinds of codes 28 of 108, in time order (52 of 104 in id order)
     newest = [(s.history[-1], s.label) for s in make_samples(cohort, "read")[1]]
     full = [label for v, label in newest if v.diagnoses and v.procedures and v.medications]
     assert (len(full), sum(full)) == (108, 28)

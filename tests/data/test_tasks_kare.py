@@ -33,7 +33,7 @@ def test_labels_of_the_demo(cohort, demo, demo_admissions):
     dies = stays.filter(dies=1).height
     soon = stays.filter(gap <= pl.duration(days=15)).height
     released = stays.filter(between < pl.duration(days=15)).height
-    assert stays.height == 108 and (dies, soon, released) == (10, 28, 10)  # EHR.md, trap 1: 28 of 108
+    assert stays.height == 108 and (dies, soon, released) == (10, 28, 10)  # docs/traps.md, trap 1: 28 of 108
     for leakage in ("paper", "strict"):
         for task, window, positive in (
             ("mortality", "paper", dies),

@@ -1,4 +1,4 @@
-"""One test for each trap of EHR.md, on the real demos, counted again from their files."""
+"""One test for each trap of docs/traps.md, on the real demos, counted again from their files."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""A source: stays.csv, a line a stay, codes between semicolons."""
+"""A reader: stays.csv, a line a stay, codes between semicolons."""
 
 from pathlib import Path
 

@@ -51,7 +51,7 @@ CARE_UNITS = (
 )
 ICU_FROM_ACUITY = 6
 DOSES = ("2.5", "5", "10", "20", "25", "40", "50", "100", "250", "500")
-LAB_DELAY_MEDIAN, LAB_DELAY_SIGMA = 66.0, 0.9  # minutes; EHR.md: median 1.1 h, 95th percentile 4.9 h
+LAB_DELAY_MEDIAN, LAB_DELAY_SIGMA = 66.0, 0.9  # minutes; the MIMIC-IV demo: median 1.1 h, 95th percentile 4.9 h
 
 
 def chunk_tables(

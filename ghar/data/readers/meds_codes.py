@@ -37,7 +37,7 @@ TABLES = {  # where an event is from, by the columns that say so -> the kind of 
     "drug_exposure": "medications",
 }
 TABLE_COLUMNS = ("omop_table", "table", "table_name", "source_block")
-BILLED_TABLES = ("hosp/diagnoses_icd", "hosp/procedures_icd")  # coded at the discharge (trap 2, EHR.md)
+BILLED_TABLES = ("hosp/diagnoses_icd", "hosp/procedures_icd")  # coded at the discharge (trap 2, docs/traps.md)
 UNIT_CONCEPTS = {"8713": "g/dL", "8636": "g/L", "8840": "mg/dL"}  # OMOP's numbers of the units that a task reads
 NO_UNIT = ("", "UNK", "None", "0")
 VOCABULARIES = "SNOMED|RxNorm|RxNorm Extension|LOINC|CPT4|HCPCS|NDC|ATC|CVX|ICDO3"

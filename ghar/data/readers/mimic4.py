@@ -5,7 +5,7 @@ One pass per table. A row is kept, or dropped by a rule that is named and counte
 
 admissions     a discharge that is missing or earlier than the admission is unknown (`end` null: such a visit is shown
                as history, counts as a readmission, and is never predicted); a death recorded as a date, or before the
-               admission, is not earlier than the admission (trap 6, EHR.md).
+               admission, is not earlier than the admission (trap 6, docs/traps.md).
 ICD codes      diagnoses stand by seq_num, procedures by chartdate; (version, code) is the key, in upper
                case without blanks and dots ("code_with_dot_or_in_lower_case"); an ICD-9 code of digits that is not in
                the dictionary, but is with one or two zeros before it, lost them and gets them back

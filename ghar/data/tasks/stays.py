@@ -1,6 +1,6 @@
 """The three tasks of the GHAR paper on a cohort: length of stay, readmission and 24-hour decompensation.
 
-Visits are in time order (trap 1, EHR.md), which is checked. What each task predicts, when, and what it shows:
+Visits are in time order (trap 1, docs/traps.md), which is checked. What each task predicts, when, and what it shows:
 
 task  label                                            history        predicted at, paper   predicted at, strict
 los   floor(days) of the stay in 10 classes            u_1 .. u_j+1   discharge (or death)  admission
@@ -20,7 +20,7 @@ read, since    what the window counts from: the discharge, or, as the paper's fo
                admission; a stay that is longer than the window is then negative.
 read           live discharges only; a patient's last visit is censored, not negative, and left out; a next admission
                that began before the discharge (overlapping stays) was known at the discharge and is left out too.
-A stay is a hospital stay in MIMIC and an ICU stay in eICU (EHR.md). Where visits have groups (`Cohort`), history and
+A stay is a hospital stay in MIMIC and an ICU stay in eICU. Where visits have groups (`Cohort`), history and
 next visit stay inside the group: for eICU, `read` is the return to an ICU within the same hospital stay. A stay that
 begins at the minute at which another one ended is a move between units and no return (`next_return`). The last ICU stay
 is not censored: the hospital stay is over and the patient did not return, so it is negative, also where the patient
@@ -87,7 +87,7 @@ def make_samples(
 
 
 def los_task(stay: Stay = "hospital") -> Task:
-    """Length of stay in the 10 classes of EHR.md ("LOS-10")."""
+    """Length of stay in 10 classes."""
     question = (
         f"How many days will this {stay} stay last: 0 for less than one day, 1 to 7 for that many whole days, "
         "8 for 8 to 14 days, 9 for more than 14 days?"
