@@ -32,7 +32,7 @@ from ghar.envs.worlds.cases.world import NAME as CASES
 from ghar.envs.worlds.cases.world import CasesTruth, cases_folder, generate_cases, load_cases
 from ghar.envs.worlds.histories.truth import LongTruth, load_truth
 from ghar.envs.worlds.histories.world import EVENTS, generate_long, long_folder
-from ghar.envs.worlds.severity.world import World, generate_world, load_world, world_folder
+from ghar.envs.worlds.severity.world import World, configured_world, load_world
 from ghar.envs.worlds.source import read_source
 from ghar.errors import BadInput
 from ghar.kg.contraindications import contraindications
@@ -114,11 +114,7 @@ class Records:
             return root
         if data.name not in ("demo", "mimic4"):
             raise BadInput(f"data={data.name} needs data.root: the generated patients come in MIMIC-IV's files only.")
-        root = world_folder(Path(data.cache), data.world_seed, data.patients, data.two_steps, data.further)
-        generate_world(
-            root, seed=data.world_seed, patients=data.patients, two_steps=data.two_steps, further=data.further
-        )
-        return root
+        return configured_world(data).root
 
     @cached_property
     def source(self) -> Cohort:
