@@ -30,7 +30,7 @@ from ghar.progress import track
 ROOT = Path(__file__).resolve().parents[1]
 DYING = Path(__file__).with_name("dying")  # on PYTHONPATH of what is killed
 TINY = (
-    "+experiment=mimic4_los", "data.patients=60", "threads=1", "model.hidden=16", "model.layers=1", "model.heads=2",
+    "+experiment=mimic4_los", "data.patients=60", "threads=1", "model.hidden=16", "model.layers=1",
     "model.vocab=1600", "trainer.base.steps=2", "trainer.base.batch=16", "trainer.warmup.samples=24",
     "trainer.warmup.epochs=2", "trainer.warmup.batch=16", "trainer.rl.updates=3", "trainer.rl.episodes=2",
     "trainer.rl.estimator=gae", "trainer.rl.attempts=1", "trainer.rl.minibatches=2", "trainer.rl.eval_every=2",

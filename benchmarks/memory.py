@@ -46,9 +46,9 @@ from ghar.trainers.rl.trajectory import Row, Trajectories
 
 ROOT = Path(__file__).resolve().parents[1]
 SIDES = {"lora": ("head", "own", "separate"), "full": ("head", "own", "separate")}
-SHAPE = ("model.hidden=512", "model.layers=8", "model.heads=8", "model.vocab=8192")  # 31 million weights: they matter
+SHAPE = ("model.hidden=512", "model.layers=8", "model.vocab=8192")  # 31 million weights: they matter
 KL, CLIP, VALUE_CLIP, VALUE_COEF, LR, MAX_NORM = 0.05, 0.2, 0.2, 0.5, 1e-4, 1.0
-RANK, ALPHA = 8, 16
+RANK, ALPHA, HEADS = 8, 16, 8
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def memory(folder: Path, repeats: int, overrides: Sequence[str], timeout: float)
     """Medians over `repeats` processes a side and their ratios."""
     config = load([*SHAPE, *overrides])
     model = config.model
-    shape = model.hidden or 0, model.layers or 0, model.heads or 0, model.vocab or 0
+    shape = model.hidden or 0, model.layers or 0, HEADS, model.vocab or 0
     result = compare(folder.resolve(), Step("", "", *shape, threads=config.threads or 1), repeats, timeout)
     return result
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 OPENED, PLAYED = 540, 120
 ROOT = Path(__file__).resolve().parents[1]
-SFT = ("model.finetune=full", "trainer.warmup.batch=8", "trainer.warmup.lr=1.0e-4", "trainer.rl.updates=0")
+SFT = ("model.lora_rank=null", "trainer.warmup.batch=8", "trainer.warmup.lr=1.0e-4", "trainer.rl.updates=0")
 LABEL = "label_sft"
 RULES = ("usual", "degree", "lexical", "scripted", "scripted_one", "scripted_all", "scripted_first", "upper_bound",
          "facts_regression")  # fmt: skip
@@ -80,8 +80,13 @@ def order_arms(folder: Path, overrides: Sequence[str], timeout: float, arms: Seq
 
 
 def with_test(system: System[Any], cases: Sequence[Any]) -> System[Any]:
-    """The system with these test cases alone, also once it has been made for a model's reader."""
-    return system.adapt(lambda own: replace(own, cases=replace(own.cases, test=tuple(cases))))
+    """The system with these test cases alone; once it has been made for a model's reader, as that cuts them."""
+    chosen = {case.sample_id for case in cases}
+
+    def alone(own: System[Any]) -> System[Any]:
+        return replace(own, cases=replace(own.cases, test=tuple(c for c in own.cases.test if c.sample_id in chosen)))
+
+    return system.adapt(alone)
 
 
 def differences(rows: Mapping[str, Any], draw: dict[str, int]) -> dict[str, Any]:

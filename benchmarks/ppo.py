@@ -72,10 +72,11 @@ def step(folder: Path, rounds: int, overrides: Sequence[str], trl: Path | None, 
     """Both sides in turn, `rounds` times (TRL's only where its python is given): on short prompts, and on episodes of
     eight turns over one long record."""
     from ghar.launch.entry import load
+    from ghar.llm.demo_model import HEADS
 
-    config = load(["model.finetune=lora", *overrides])
+    config = load(["model.lora_rank=8", *overrides])
     model = config.model
-    shape = model.hidden or 0, model.layers or 0, model.heads or 0, model.vocab or 0
+    shape = model.hidden or 0, model.layers or 0, HEADS, model.vocab or 0
     spec = Spec(*shape, finetune=model.finetune, threads=config.threads or 1)
     found = {"short": spec, "long": replace(spec, **LONG)}
     return {name: sides(folder, each, trl, rounds, timeout) for name, each in found.items()}

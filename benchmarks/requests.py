@@ -177,8 +177,5 @@ def _connect(url: str, version: ServiceVersion) -> RemoteRetriever:
 
 
 def settings_of(graph_folder: Path, kind: str, cache: Path, retriever: PartitionRetriever) -> ServiceSettings:
-    """What the service of this benchmark is started with: the configuration's micro-batches."""
-    from ghar.launch.entry import load
-
-    own = load().retriever
-    return ServiceSettings(str(graph_folder), kind, str(cache), retriever.probes, own.batch)
+    """What the service of this benchmark is started with."""
+    return ServiceSettings(str(graph_folder), kind, str(cache), retriever.probes)

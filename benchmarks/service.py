@@ -70,7 +70,7 @@ def service(folder: Path, *, share: float, seed: int, seconds: float = 60.0) -> 
         port = free.getsockname()[1]
     site = Site(port, retriever.graph.fingerprint, "of the benchmark", _asks(retriever, seed))
     about = {"graph": str(graph_folder), "kind": KIND, "cache": str(cache), "probes": load().retriever.probes}
-    settings = f"ServiceSettings(batch=64, **{about!r})"
+    settings = f"ServiceSettings(**{about!r})"
     imports = "from ghar.retrieval.service import ServiceSettings, serve"
     start = f"{imports}; serve('http://127.0.0.1:{port}', {settings}, 1)"
     environment = {**os.environ, TOKEN: site.token}

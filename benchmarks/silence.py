@@ -35,7 +35,7 @@ NETWORK = (
     'ip route add default dev out && exec "$@"'
 )
 SMALL = (
-    "task=read", "threads=1", "data.patients=120", "model.hidden=32", "model.layers=2", "model.heads=2",
+    "task=read", "threads=1", "data.patients=120", "model.hidden=32", "model.layers=2",
     "model.vocab=1600", "trainer.base.steps=1", "trainer.base.batch=16", "trainer.warmup.samples=24",
     "trainer.warmup.epochs=1", "trainer.rl.updates=1", "trainer.rl.episodes=8", "trainer.rl.eval_every=1",
     "trainer.rl.eval_samples=6", "task.max_train=60", "task.max_valid=8", "task.max_test=8", "eval.bootstrap=20",

@@ -50,7 +50,7 @@ def syncs(number: int, kind: str, path: str = MODEL) -> dict[str, Any]:
     if kind == "adapter":
         model = adapted(model)
     rank = RANK if kind == "adapter" else None
-    engine = VLLMEngine(model, tokenizer, VLLMSettings(None, KV_CACHE_GB, 4, rank, max_length=LENGTH))
+    engine = VLLMEngine(model, tokenizer, VLLMSettings(KV_CACHE_GB, 4, rank, max_length=LENGTH))
     engine.sync(model, 0)
     step = one_update(model.eval(), tokenizer, RATES[kind])
     try:

@@ -68,11 +68,9 @@ class DataConfig:
     root: str | None  # folder of the source's tables, file or folder of texts; null generates the demo world
     patients: Count  # size of the demo world
     world_seed: Natural  # of the demo world
-    two_steps: Fraction  # of the demo world's visits that need two look-ups, the second named by the first
-    past: Fraction  # of the demo world's patients whose own distant past counts in every visit
-    reports: Fraction  # of its visits whose outcome other patients' reports alone tell; at most a third
-    chained: Fraction  # of those pasts: they name what only the graph grades
-    slopes: Fraction  # of those pasts: numbers over time tell them and no words do; with chained at most 1
+    # what the demo world's outcomes draw on: the graph; four: the patient's own past and other patients' reports too,
+    # in shares of envs/worlds/severity/sources.py; the last two: mostly the one or the other of four
+    mix: Literal["graph", "four", "four_mostly_graph", "four_mostly_patients"]
     leakage: Literal["paper", "strict"]  # strict shows only what was knowable at prediction time
     codes: str | None  # folder of code tables (ghar/data/codes.py lists them); null maps nothing
     # what is shown, linked and counted in mapped codes: ICD as CCS and drugs as ATC level 3, or drugs alone
@@ -86,11 +84,6 @@ class DataConfig:
     earlier: bool  # similar patients, examples and reports are those whose outcome was known before, by time
     take: Count | None  # so many patients of real tables, drawn by chance, for a quick look; null takes all
     cache: str  # folder for what can be recomputed: the demo world, converted tables, indexes
-
-    @property
-    def further(self) -> tuple[float, float, float, float]:
-        """past, reports, chained and slopes: what a world has beside training and the graph."""
-        return self.past, self.reports, self.chained, self.slopes
 
 
 @dataclass(frozen=True)
@@ -115,11 +108,10 @@ class TaskConfig:
     ], OwnModule()]
     labels: str | None  # task=labels: a label file or a folder of them; null, or a name: of those beside MEDS data
     question: str | None  # task=labels: what is asked; null asks as NAME.json beside the labels does, or by their name
-    answers: tuple[str, ...] | None  # task=labels: in the order of the values; null takes those of NAME.json or values
     bins: tuple[float, ...] | None  # task=labels: edges that cut numbers into answers; null takes quartiles
-    anchor: Literal["discharge", "admission"]  # what dec's 24 hours are counted from
+    # what is counted from: dec's 24 hours, and the days of read and kare_readmission
+    anchor: Literal["discharge", "admission"]
     window_days: Count  # read, kare_readmission: readmission within so many days
-    since: Literal["discharge", "admission"]  # read, kare_readmission: what these days are counted from
     complete: bool  # los, read, dec: of visits with a diagnosis, a procedure and a drug alone, as PyHealth has it
     # in which stays is predicted, all if empty: of adults (18 years), a patient's first, with intensive care, in
     # true years (mimic4, eicu)
@@ -148,7 +140,6 @@ class RetrieverConfig:
     probes: Count | None  # dense kinds: lists of a large partition that are read, which misses hits; null reads all
     service: str | None  # address of launch/serve_retrieval.py, like http://127.0.0.1:8077; null retrieves in process
     workers: Count  # service: processes that answer, and calls a run has under way
-    batch: Count  # service, Ray: requests answered together
 
 
 @dataclass(frozen=True)
@@ -159,17 +150,19 @@ class ModelConfig:
     template_arguments: dict[str, Any] | None  # of the chat template, as {enable_thinking: false}
     dtype: Literal["float32", "bfloat16", "auto"]  # of weights and computation; auto: bfloat16 where it is quick
     max_length: Count  # tokens of a prompt with its reply at most, in training and in vllm
-    finetune: Literal["lora", "full"]  # what is trained: low-rank adapters, or all weights
-    lora_rank: Count  # of the adapters; their alpha is twice as much
+    lora_rank: Count | None  # of the low-rank adapters that are trained, alpha twice as much; null trains all weights
     critic: Literal["head", "own"]  # value heads on the policy's trunk, or a trunk (LoRA: an adapter) of its own
     hidden: Count | None  # demo: width; null for a pretrained model, here and below
     layers: Count | None  # demo: layers
-    heads: Count | None  # demo: attention heads of a layer
     vocab: Annotated[int, Range(256)] | None  # demo: size limit of its tokenizer
 
     @property
     def lora_alpha(self) -> int:
-        return 2 * self.lora_rank
+        return 2 * (self.lora_rank or 0)
+
+    @property
+    def finetune(self) -> Literal["lora", "full"]:
+        return "full" if self.lora_rank is None else "lora"
 
 
 @dataclass(frozen=True)
@@ -179,7 +172,6 @@ class EngineConfig:
     max_batch: Count  # requests per forward pass
     temperature: Positive  # of sampling in training; evaluation is greedy
     importance_cap: Positive | None  # C of truncated importance sampling; null trusts the engine's log-probs
-    device: Literal["cpu", "cuda"] | None  # vllm: what it must run on; null takes what vLLM was built for
     kv_cache_gb: Positive | None  # vllm: GiB for keys and values
     memory: Annotated[float, Range(0, 0.95, above=True)] | None  # vllm: share of a GPU, for all
     sync: Literal["weights", "adapter"] | None  # vllm, LoRA: what is sent; null sends adapters on GPUs in 16 bits
@@ -211,7 +203,6 @@ class BaseConfig:
 
     steps: Natural  # of training; 0 leaves it untrained
     batch: Count  # exercises a step
-    lr: Positive  # learning rate
     # of its weights and exercises; null is data.world_seed, so that runs share one base model: the package's, where one
     # of this recipe and of at least so many steps comes with it, else one that is made once; a number makes it again
     seed: Natural | None
@@ -237,13 +228,11 @@ class RlConfig:
     updates: Natural  # of the policy; 0 leaves it as the warm-up made it
     episodes: Count  # per update: the one definition of a batch
     dynamic: bool  # leave out patients whose attempts all earned the same
-    curriculum: NotNegative  # how much more often kinds of patients that still fail are drawn; 0: all alike
     attempts: Count  # times each patient of a batch is played; estimators by group compare them
     epochs: Count  # passes over a batch
     minibatches: Count  # steps a pass over a batch
     lr: Positive  # learning rate of the policy
     schedule: Literal["constant", "linear", "cosine"]  # how it falls towards the last update
-    lr_warmup: Natural  # updates over which it rises first
     value_lr: Positive  # learning rate of the critic
     value_epochs: Count  # passes of a critic of its own over a batch
     value_minibatches: Count  # its steps a pass
@@ -257,11 +246,11 @@ class RlConfig:
     estimator: Literal["gae", "grpo", "rloo", "reinforce_pp", "turn_group"]
     aggregate: Literal["token", "turn", "sequence"]  # what counts alike in the losses
     kl: NotNegative  # weight of the KL term to the reference
-    kl_in: Literal["loss", "reward"]  # where that term stands
-    kl_estimator: Literal["k1", "k2", "k3"]  # of the term in the loss; k1 and k2 have the gradient of KL(pi || ref)
+    # of the term in the loss, k1 and k2 with the gradient of KL(pi || ref); reward: k1, taken from what a turn earns
+    kl_estimator: Literal["k1", "k2", "k3", "reward"]
     kl_target: Positive | None  # nats a token that its weight is steered to; null leaves it as it is
-    ratio: Literal["behaviour", "reference"]  # reference: Eq. 16 as printed
-    critic_target: Literal["returns", "reward"]  # reward: Eq. 17 as printed
+    # GHAR's equations as printed: eq16 has ratios to the reference policy, eq17 critics that learn the shared reward
+    as_printed: tuple[Literal["eq16", "eq17"], ...]
     value_coef: NotNegative  # weight of the value loss
     entropy: NotNegative  # weight of the entropy bonus
     micro_tokens: Count  # tokens per forward and backward pass; changes memory, not results
@@ -288,7 +277,6 @@ class RllibConfig:
     """RLlib's PPO on a system's game of numbers (rllib=ppo); what it shares with ours stands in trainer.rl."""
 
     policies: Literal["shared", "separate"]  # one for all agents, or one for each
-    hidden: Count  # width of its layers
     checkpoint: str | None  # of launch/train_rllib.py: its policy is a variant of an evaluation, rllib
 
 
@@ -301,14 +289,26 @@ class TrainerConfig:
     rft: Rft
 
 
+Zero = Literal["none", "zero0", "zero1", "zero2", "zero2_offload", "zero3", "zero3_offload", "auto"]
+
+
 @dataclass(frozen=True)
 class DeepspeedConfig:
     """What the processes of `torchrun --nproc-per-node N` share out among them (ZeRO), and what is not kept."""
 
-    stage: Annotated[int, Range(0, 3)] | None  # null trains without DeepSpeed
-    offload: bool  # optimiser state in CPU memory
+    # ZeRO's stages, offload: with the optimiser state in CPU memory; auto: the first that fits into the machine's
+    # memory, by trainers/memory.py; none: without DeepSpeed
+    zero: Zero
     checkpointing: bool  # recompute activations in the backward pass: less memory, more time; also without DeepSpeed
-    auto: bool  # the first stage that fits into the machine's memory, by trainers/memory.py
+
+    @property
+    def stage(self) -> int | None:
+        """ZeRO's; None without DeepSpeed."""
+        return None if self.zero in ("none", "auto") else int(self.zero.removeprefix("zero")[0])
+
+    @property
+    def offload(self) -> bool:
+        return self.zero.endswith("_offload")
 
 
 @dataclass(frozen=True)

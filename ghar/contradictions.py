@@ -74,14 +74,10 @@ def _secrets(c: Config) -> Iterator[str]:
 
 def _deepspeed_contradictions(c: Config) -> Iterator[str]:
     deepspeed = c.deepspeed
-    if deepspeed.auto and (deepspeed.stage is not None or deepspeed.offload):
-        yield "deepspeed.auto=true chooses stage and offload itself: leave deepspeed.stage and deepspeed.offload out."
-    if deepspeed.offload and (deepspeed.stage or 0) < 2:
-        yield "deepspeed.offload=true needs ZeRO 2 or 3: choose deepspeed=zero2_offload or zero3_offload."
     if deepspeed.stage == 3 and c.model.finetune == "lora" and _has_critic(c):
         yield (
-            "model.critic=own with LoRA reads the base's weights, of which deepspeed.stage=3 leaves a process only a "
-            "share: choose deepspeed=zero2 or set model.critic=head."
+            f"model.critic=own with LoRA reads the base's weights, of which deepspeed={deepspeed.zero} leaves a "
+            "process only a share: choose deepspeed=zero2 or set model.critic=head."
         )
 
 
@@ -106,7 +102,7 @@ def _data_contradictions(c: Config) -> Iterator[str]:
             yield f"task={c.task.name} is not asked of data={c.data.name}: task={name} and data={name} go together."
         elif c.data.name == name and c.data.root is None:
             yield f"task={name} reads texts: set data.root to {file}, or to a folder of its parts."
-    own = {"labels": c.task.labels, "question": c.task.question, "answers": c.task.answers, "bins": c.task.bins}
+    own = {"labels": c.task.labels, "question": c.task.question, "bins": c.task.bins}
     if c.task.name == "labels" and c.task.labels is None and c.data.name != "meds" and not own_world:
         yield "task=labels needs a file: set task.labels to a MEDS label file (parquet), or a folder of them."
     elif c.task.name != "labels" and (given := [f"task.{name}" for name, value in own.items() if value is not None]):
@@ -145,21 +141,17 @@ def _protocol_contradictions(c: Config) -> Iterator[str]:
 
 def _engine_contradictions(c: Config) -> Iterator[str]:
     engine = c.engine
-    unread = {"device": engine.device, "kv_cache_gb": engine.kv_cache_gb, "memory": engine.memory, "sync": engine.sync}
+    unread = {"kv_cache_gb": engine.kv_cache_gb, "memory": engine.memory, "sync": engine.sync}
     given = [f"engine.{name}={value}" for name, value in unread.items() if value is not None]
     given += ["engine.sleep=true"] if engine.sleep else []
     if engine.kind != "vllm" and given:
         yield f"engine={engine.kind} does not read {', '.join(given)}: choose engine=vllm."
     if engine.kind == "vllm" and (engine.kv_cache_gb is None) == (engine.memory is None):
         yield "engine.kind=vllm needs engine.kv_cache_gb or engine.memory: set one of them, and the other to null."
-    if engine.memory is not None and engine.device == "cpu":
-        yield "engine.memory is a share of a GPU, and engine.device=cpu has none: set engine.kv_cache_gb instead."
     if engine.kind == "api" and c.model.kind != "pretrained":
         yield "engine=api asks the server that model.path names: choose model=pretrained and set model.path."
     if engine.sync == "adapter" and c.model.finetune == "full":
-        yield "engine.sync=adapter, but model.finetune=full has none: set engine.sync=weights or model.finetune=lora."
-    if engine.sleep and engine.device == "cpu":
-        yield "engine.sleep=true gives GPU memory back and vLLM cannot do that on a CPU: set engine.sleep=false."
+        yield "engine.sync=adapter, but model.lora_rank=null has none: set engine.sync=weights or a model.lora_rank."
 
 
 def _model_contradictions(c: Config) -> Iterator[str]:
@@ -168,15 +160,14 @@ def _model_contradictions(c: Config) -> Iterator[str]:
             f"env.history_tokens={c.env.history_tokens} leaves no room in model.max_length={c.model.max_length}, which "
             "holds the rest of a prompt and its reply too: lower the first or raise the second."
         )
-    shape = {"hidden": c.model.hidden, "layers": c.model.layers, "heads": c.model.heads, "vocab": c.model.vocab}
+    shape = {"hidden": c.model.hidden, "layers": c.model.layers, "vocab": c.model.vocab}
     if c.model.kind == "demo":
         missing = [f"model.{name}" for name, size in shape.items() if size is None]
         if missing:
             yield f"model.kind=demo needs a shape to build: set {', '.join(missing)} or choose model=pretrained."
-        elif c.model.hidden and c.model.heads and c.model.hidden % (2 * c.model.heads):
-            # Rotary embeddings turn pairs of dimensions, so a head needs an even number of them.
-            wanted = f"a multiple of twice model.heads={c.model.heads}"
-            yield f"model.hidden={c.model.hidden} must be {wanted}: change one of them."
+        elif c.model.hidden and c.model.hidden % 4:
+            # There are two heads, and rotary embeddings turn pairs of dimensions.
+            yield f"model.hidden={c.model.hidden} must be a multiple of 4, an even number for each of 2 heads."
         if c.model.path is not None:
             yield f"model.kind=demo does not read model.path={c.model.path}: choose model=pretrained or set it to null."
         return

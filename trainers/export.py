@@ -110,7 +110,7 @@ def card(
     )
     pages.filters["interval"] = _interval
     pages.filters["in_words"] = lambda ceilings: in_words({"ceilings": ceilings})
-    rank = next((r for r in VLLM_RANKS if r >= config.model.lora_rank), None)
+    rank = next((r for r in VLLM_RANKS if r >= (config.model.lora_rank or 0)), None)
     return pages.get_template("card.md").render(
         summary={
             **{"commit": None, "ceilings": None},

@@ -14,8 +14,9 @@ from typing import Any, Literal
 
 import torch
 
-from ghar.config import Config
+from ghar.config import Config, Zero
 from ghar.errors import BadInput
+from ghar.llm.demo_model import HEADS
 from ghar.llm.models import model_path
 from ghar.llm.vllm_build import GIB, check_installed, free_memory, workspace
 from ghar.trainers.activation_memory import TrainingPass, activations, architecture
@@ -23,6 +24,7 @@ from ghar.trainers.rl.settings import has_critic
 from ghar.trainers.runs.distributed import world
 
 LEAST_TOKENS = 2048  # no advice to make micro-batches smaller than a long prompt
+LORA_RANK = 8  # of the advice to train adapters
 LEAST_ROWS = 4  # an engine that works on fewer at once is slow
 REPLY = 8  # one token in so many is taken for a reply's
 OTHERS, INSTRUCTIONS = 4, 512  # evidence and examples are seldom longer than three records; tokens of what is asked
@@ -55,14 +57,14 @@ def check_machine(config: Config, training: bool = True) -> None:
         _check_free(config, training)
         return
     if config.engine.kind == "vllm":
-        check_installed(config.engine.device)
+        check_installed()
     lora, stage = config.model.finetune == "lora", config.deepspeed.stage
     reinforced = not lora and config.trainer.rl.updates > 0  # SFT alone steps on float32 masters of its own
     if config.model.dtype == "bfloat16" and (stage == 0 or (stage is None and reinforced)):
         raise BadInput(
             f"model.dtype=bfloat16 {'without DeepSpeed' if stage is None else 'under deepspeed=zero0'} would step on "
             "trained weights of 8 bits of precision, which rounds most steps away: choose deepspeed=zero1 (or higher; "
-            f"float32 masters), model.dtype=float32 or {'deepspeed=none' if lora else 'model.finetune=lora'}."
+            f"float32 masters), model.dtype=float32 or {'deepspeed=none' if lora else 'model.lora_rank=8'}."
         )
     _check_free(config, training)
 
@@ -91,10 +93,10 @@ def shape_of(config: Config) -> ModelShape | None:
 
     model = config.model
     if model.kind == "demo":
-        hidden, layers, heads, vocab = (size or 0 for size in (model.hidden, model.layers, model.heads, model.vocab))
+        hidden, layers, vocab = (size or 0 for size in (model.hidden, model.layers, model.vocab))
         return shaped(Qwen2Config(
             vocab_size=vocab, hidden_size=hidden, intermediate_size=3 * hidden, num_hidden_layers=layers,
-            num_attention_heads=heads, num_key_value_heads=heads, max_position_embeddings=4096,
+            num_attention_heads=HEADS, num_key_value_heads=HEADS, max_position_embeddings=4096,
             tie_word_embeddings=True,
         ))  # fmt: skip
     try:
@@ -192,7 +194,7 @@ def _rl(config: Config, shape: ModelShape, processes: int) -> Need:
     model, rl = config.model, config.trainer.rl
     lora, item = model.finetune == "lora", _item(config)
     # full fine-tuning keeps a copy as its reference
-    copies = 2 if not lora and (rl.kl > 0 or rl.ratio == "reference") else 1
+    copies = 2 if not lora and (rl.kl > 0 or "eq16" in rl.as_printed) else 1
     busy = activations(_pass("rl", config, shape, 1, rl.micro_tokens))
     need = _training(config, shape, processes, busy, adapters=1, copies=copies)
     read = 0.0  # of the critic, while all of its weights are gathered beside the policy's
@@ -216,7 +218,7 @@ def _pass(
 ) -> TrainingPass:
     model, shared = config.model, config.deepspeed
     return TrainingPass(
-        kind, shape.architecture, shape.layers, model.dtype, model.finetune, model.lora_rank, model.critic,
+        kind, shape.architecture, shape.layers, model.dtype, model.finetune, model.lora_rank or 0, model.critic,
         shared.checkpointing, shared.stage is not None and model.dtype == "bfloat16", rows, tokens, tokens // REPLY,
     )  # fmt: skip
 
@@ -225,7 +227,7 @@ def _training(config: Config, shape: ModelShape, processes: int, busy: float, ad
     """Bytes of a training pass. busy: of its activations; adapters, copies: how many there are of either."""
     model, stage, item = config.model, config.deepspeed.stage, _item(config)
     lora = model.finetune == "lora"
-    trained = adapters * model.lora_rank * shape.ends if lora else shape.weights
+    trained = adapters * (model.lora_rank or 0) * shape.ends if lora else shape.weights
     own = 4 if stage is None else item  # what is trained without DeepSpeed is float32: adapters, SFT's masters
     held = copies * shape.weights * (item if lora else own) + (trained * own if lora else 0)
     masters = 2 * own if stage is None else 12  # AdamW's moments; DeepSpeed's work on float32 masters
@@ -299,22 +301,21 @@ def device_memory() -> int:
 
 
 def fitted(config: Config, processes: int) -> Config:
-    """`config` with the first way of sharing out (ZeRO) that fits, where deepspeed.auto asks for it.
+    """`config` with the first way of sharing out (ZeRO) that fits, where deepspeed=auto asks for it.
 
     It is chosen by the size of the GPU and not by what is free on it, so that a resumed run chooses the same.
     """
-    if not config.deepspeed.auto:
+    if config.deepspeed.zero != "auto":
         return config
     shape = shape_of(config)
     masters = config.model.finetune == "full" and config.model.dtype == "bfloat16"  # DeepSpeed's, in float32
-    ways: list[tuple[int | None, bool]] = [(1 if masters else None, False), (2, False), (3, False), (3, True)]
-    ways = ways if processes > 1 else [ways[0], (2, True)]
-    for stage, offload in ways:
-        choice = replace(config.deepspeed, stage=stage, offload=offload, auto=False)
-        chosen = replace(config, deepspeed=choice)
+    first: Zero = "zero1" if masters else "none"
+    ways: tuple[Zero, ...] = ("zero2", "zero3", "zero3_offload") if processes > 1 else ("zero2_offload",)
+    for zero in (first, *ways):
+        chosen = replace(config, deepspeed=replace(config.deepspeed, zero=zero))
         if shape is None or sum(worst(chosen, shape, processes)[1].values()) <= 0.95 * device_memory():
             return chosen
-    return replace(config, deepspeed=replace(config.deepspeed, stage=ways[0][0], auto=False))  # refused with advice
+    return replace(config, deepspeed=replace(config.deepspeed, zero=first))  # refused with advice
 
 
 @dataclass(frozen=True)
@@ -353,11 +354,12 @@ def savings(config: Config, processes: int) -> Iterator[Saving]:
     for rows in _halves(config.engine.max_batch, LEAST_ROWS):
         yield saving("engine", "max_batch", rows)
     if processes > 1 and shared.stage != 3 and not (model.finetune == "lora" and has_critic(config)):
-        yield saving("deepspeed", "stage", 3, "deepspeed=zero3")  # such a critic reads the base's weights as a whole
+        # such a critic reads the base's weights as a whole
+        yield saving("deepspeed", "zero", "zero3", "deepspeed=zero3")
     if has_critic(config):
         yield saving("model", "critic", "head")
     if model.finetune == "full":
-        yield saving("model", "finetune", "lora")
+        yield saving("model", "lora_rank", LORA_RANK)
     if model.dtype == "float32":
         yield saving("model", "dtype", "bfloat16")
     for length in _halves(min(model.max_length, longest_of(config)), LEAST_TOKENS):

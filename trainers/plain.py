@@ -42,10 +42,9 @@ from ghar.trainers.teacher import teaching
 # section.key -> the values that this file implements; launch/train.py implements all
 SUPPORTED: dict[str, tuple[Any, ...]] = {
     "trainer.method": ("mappo",), "trainer.rl.estimator": ("gae", "rloo"), "trainer.rl.credit": ("turn",),
-    "trainer.rl.per_agent": (False,), "trainer.rl.aggregate": ("token",), "trainer.rl.ratio": ("behaviour",),
-    "trainer.rl.critic_target": ("returns",), "trainer.rl.kl_in": ("loss",), "trainer.rl.kl_estimator": ("k3",),
-    "trainer.rl.kl_target": (None,), "trainer.rl.curriculum": (0.0,), "trainer.rl.dynamic": (False,),
-    "model.finetune": ("full",), "engine.importance_cap": (None,), "engine.kind": ("hf",), "deepspeed.stage": (None,),
+    "trainer.rl.per_agent": (False,), "trainer.rl.aggregate": ("token",), "trainer.rl.as_printed": ((),),
+    "trainer.rl.kl_estimator": ("k3",), "trainer.rl.kl_target": (None,), "trainer.rl.dynamic": (False,),
+    "model.lora_rank": (None,), "engine.importance_cap": (None,), "engine.kind": ("hf",), "deepspeed.zero": ("none",),
     "system.composition": ("shared",), "system.normalise": ("range", "none"),
 }  # fmt: skip
 
@@ -406,7 +405,7 @@ def reinforce(
         episodes = [play(system, case, agents, seed, attempt) for case, attempt in tries]
         rewards = [reward(episode, case) for episode, (case, _) in zip(episodes, tries, strict=True)]
         for group, peak in zip(optimizer.param_groups, (rl.lr, rl.value_lr), strict=True):
-            group["lr"] = peak * rate(rl.schedule, step, rl.updates, rl.lr_warmup)
+            group["lr"] = peak * rate(rl.schedule, step, rl.updates)
         row = update(policy, optimizer, replies_of(episodes, rewards), rewards, rl, rng)
         row |= {"train/reward": float(np.mean([r.total for r in rewards]))}
         if step % rl.eval_every == 0 or step == rl.updates:

@@ -160,7 +160,7 @@ def phases_of(
     if rl.updates:
         batch = rl.episodes * counted.tokens
         validated = (rl.updates // rl.eval_every + 1) * min(rl.eval_samples, len(cases.valid))
-        before = (2 if rl.kl > 0 or rl.ratio == "reference" else 1) * batch  # log-probs, and those of the reference
+        before = (2 if rl.kl > 0 or "eq16" in rl.as_printed else 1) * batch  # log-probs, and those of the reference
         episodes = rl.updates * rl.episodes + validated
         add("rl", episodes, rl.updates * rl.epochs * batch, memory["rl"], passes=rl.updates * before)
     models = [who for who in asked if who in systems.STAGES or who in system.training.stages]
@@ -247,7 +247,7 @@ def _seconds(
     with device:
         base = architecture(shape.architecture, layers, model.dtype)
     how = ActorCriticConfig(
-        model.finetune, model.lora_rank, critic=model.critic, detach=True, reference=False,
+        model.finetune, model.lora_rank or 0, critic=model.critic, detach=True, reference=False,
         checkpointing=config.deepspeed.checkpointing,
     )  # fmt: skip
     ids, logp = np.full(length, 3, np.int64), np.zeros(length, np.float32)
@@ -303,7 +303,7 @@ def _item(config: Config) -> int:
 def _disk(system: System[Any], config: Config, shape: ModelShape, counted: EpisodeCounts) -> float:
     """Base and warmed-up model, checkpoints on the way, episodes."""
     lora, item = config.model.finetune == "lora", _item(config)
-    trained = config.model.lora_rank * shape.ends if lora else shape.weights
+    trained = (config.model.lora_rank or 0) * shape.ends if lora else shape.weights
     models = (2 if config.model.kind == "demo" else 1) * shape.weights * item
     warmup = 2 * trained * (item + 8)
     kept = (config.keep_last + 2) * trained * (item + 8) if config.trainer.rl.updates else 0

@@ -97,7 +97,7 @@ def teaching(config: Config, system: System[Any]) -> Iterator[Policy]:
         own, dtype = name == config.model.path, config.model.dtype
         model, tokenizer = load_configured(config) if own else load_pretrained(model_path(config, name), dtype)
         if config.engine.kind == "vllm":
-            with served(replace(config, model=replace(config.model, finetune="full")), model, tokenizer) as engine:
+            with served(replace(config, model=replace(config.model, lora_rank=None)), model, tokenizer) as engine:
                 yield EnginePolicy(engine, temperature, decisions)
         else:
             from ghar.llm.hf import HFEngine  # transformers

@@ -160,7 +160,7 @@ def make_actor(config: Config, base: Any, agents: tuple[str, ...]) -> ActorCriti
         base,
         ActorCriticConfig(
             finetune=model.finetune,
-            rank=model.lora_rank,
+            rank=model.lora_rank or 0,
             alpha=model.lora_alpha,
             critic="own" if has_critic(config) else "head",
             detach=True,  # a value head far from its target would otherwise shake the policy's trunk

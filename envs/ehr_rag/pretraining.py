@@ -78,7 +78,7 @@ def practice(records: Records, spec: object) -> DemoPretraining | None:
         return None
     data = config.data
     key = (
-        BASE_FORMAT, (data.name, data.world_seed, data.two_steps, data.leakage), asdict(_whole(config.task)),
+        BASE_FORMAT, (data.name, data.world_seed, data.mix, data.leakage), asdict(_whole(config.task)),
         config.retriever.kind, repr(spec), sorted(SHARES.items()), sorted(PLAYED.items()),
         (STOPS, LED, BLIND, MADE_UP, PASSES),
     )  # fmt: skip

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -16,61 +15,34 @@ import numpy as np
 from ghar.data.readers.notes import Notes
 from ghar.envs.case import Case
 from ghar.envs.exprag.corpus import encoder_of, finder_of
-from ghar.envs.exprag.episode import NOTHING, pieces_by_stay, play_exprag
-from ghar.envs.exprag.label_episode import LABEL_ROLES, LabelEpisodes
-from ghar.envs.exprag.labels import check_label_settings
+from ghar.envs.exprag.episode import NOTHING, pieces_by_stay
+from ghar.envs.exprag.label_episode import LabelEpisodes
+from ghar.envs.exprag.label_system import Experience, build_label_system, check_label_settings
 from ghar.envs.exprag.report_corpus import ReportCorpus
 from ghar.envs.exprag.report_texts import rank_by_text, text_scores
-from ghar.envs.exprag.rows import label_row
 from ghar.envs.exprag.settings import Settings
-from ghar.envs.exprag.variants import LISTED, MAIN, PAIRS, RULE, prompts_of, spec_of, variants
 from ghar.envs.questions import plain_question_cases
 from ghar.envs.records import Records
-from ghar.envs.system import WORDS, Reporting, System, Training
-from ghar.episode import Act, Episode, Evidence
+from ghar.envs.system import System
+from ghar.episode import Act, Evidence
 from ghar.errors import BadInput
 from ghar.kg.names import FILLERS, plain
-from ghar.llm.policy import FunctionPolicy
 from ghar.retrieval.reports import KINDS, ReportQuery, build_reports, entries_of
-from ghar.rewards.compose import EpisodeReward
-from ghar.rewards.outcome import score_outcome
 
 
 def build_exam(records: Records, settings: Settings) -> System[Case]:
     """BadInput for rankers by codes, which questions have none of, and for what only DischargeQA has."""
-    config = records.config
-    check_label_settings(settings, config.task.name)
+    check_label_settings(settings, records.config.task.name)
     if settings.ranker not in ("text", "uniform"):
         raise BadInput(f"system.ranker={settings.ranker} reads codes, and questions have none: leave it out.")
-    corpus = _corpus(records, settings)
-    played = variants(spec_of(config, settings), partial(LabelEpisodes, template="exam", shown=answers_text))
-    cases, usual = plain_question_cases(records, WORDS), _usual(records.train_labels)
-    rule = partial(FunctionPolicy, partial(answer_of_similar, usual=usual))
-    made = System(
-        name="exprag",
-        task=records.task,
-        agents=("top",),
-        roles=LABEL_ROLES,
-        cases=cases,
-        episode=play_exprag,
-        corpus=corpus,
-        reward=partial(_reward, config.reward.eta),
-        variants=played,
-        main=MAIN,
-        listed=LISTED,
-        read_by=lambda reader: replace(made, cases=plain_question_cases(records, reader)),
-        fixed={RULE: rule},
-        origin=records.provenance(),
-        training=Training(
-            teacher=RULE, texts=lambda: prompts_of(cases.train, played[MAIN], corpus, rule(), config)
-        ),
-        report=Reporting(
-            row=label_row,
-            comparisons=PAIRS,
-            counts=records.counts() | {"questions that are experience": len(corpus.index)},
-        ),
+    found = Experience(
+        corpus=_corpus(records, settings),
+        noun="questions",
+        cases=partial(plain_question_cases, records),
+        rule=partial(answer_of_similar, usual=_usual(records.train_labels)),
+        episodes=partial(LabelEpisodes, template="exam", shown=answers_text),
     )
-    return made
+    return build_label_system(records, settings, found)
 
 
 def answer_of_similar(act: Act, usual: int) -> str:
@@ -102,7 +74,7 @@ def answers_text(ranked: Evidence, evidence: Evidence, labels: Sequence[str], wo
 
 def _corpus(records: Records, settings: Settings) -> ReportCorpus:
     """Training questions with their options as reports. No one is offered the own question."""
-    splits, encoder = records.questions.splits, encoder_of(records.config)
+    splits, encoder = records.texts.splits, encoder_of(records.config)
     every = (*splits.train, *splits.valid, *splits.test)
     train = sorted(splits.train, key=lambda one: one.subject_id)
     ids = np.array([one.subject_id for one in train], np.int64)
@@ -123,7 +95,3 @@ def _usual(labels: Sequence[int]) -> int:
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(plain(text).split()) - FILLERS
-
-
-def _reward(eta: float, episode: Episode, case: Case) -> EpisodeReward:
-    return score_outcome(episode, case.label, eta)

@@ -14,7 +14,7 @@ own; it is not here yet.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -27,68 +27,29 @@ from ghar.data.tasks.subsets import known_by, micros
 from ghar.data.views.reports import stay_reports
 from ghar.data.views.visits import visit_lists
 from ghar.envs.exprag.corpus import StayNames, encoder_of, finder_of, make_ranker
-from ghar.envs.exprag.episode import play_exprag
-from ghar.envs.exprag.label_episode import LABEL_ROLES, LabelCase, LabelEpisodes
+from ghar.envs.exprag.label_episode import LabelCase
+from ghar.envs.exprag.label_system import Experience, build_label_system, check_label_settings
 from ghar.envs.exprag.report_corpus import ReportCorpus
-from ghar.envs.exprag.rows import label_row
 from ghar.envs.exprag.rule import MajorityOfOutcomes
 from ghar.envs.exprag.settings import Settings
-from ghar.envs.exprag.variants import LISTED, MAIN, PAIRS, RULE, prompts_of, spec_of, variants
 from ghar.envs.records import Records
-from ghar.envs.system import WORDS, Reader, Reporting, System, Training
-from ghar.episode import Episode
+from ghar.envs.system import Reader, System
 from ghar.errors import BadInput
-from ghar.llm.policy import FunctionPolicy
 from ghar.retrieval.reports import KINDS, ReportIndex, ReportQuery, build_reports, entries_of
-from ghar.rewards.compose import EpisodeReward
-from ghar.rewards.outcome import score_outcome
 
 
 def build_labels(records: Records, settings: Settings) -> System[LabelCase]:
     """BadInput for settings that labels know nothing of, for a task without visits, and where no stay is experience."""
-    config, task = records.config, records.task
-    check_label_settings(settings, config.task.name)
+    check_label_settings(settings, records.config.task.name)
     reports = stay_reports(records.cohort, records.notes(settings.notes))
-    corpus = _corpus(records, settings, reports)
-    played = variants(spec_of(config, settings), LabelEpisodes)
-    cases = _cut(records, WORDS)
-    rule = partial(FunctionPolicy, MajorityOfOutcomes(_usual(records.splits.train, task)))
-    made = System(
-        name="exprag",
-        task=task,
-        agents=("top",),
-        roles=LABEL_ROLES,
-        cases=cases,
-        episode=play_exprag,
-        corpus=corpus,
-        reward=partial(_reward, config.reward.eta),
-        variants=played,
-        main=MAIN,
-        listed=LISTED,
-        read_by=lambda reader: replace(made, cases=_cut(records, reader)),
-        fixed={RULE: rule},
-        origin=records.provenance(reports),
-        training=Training(
-            teacher=RULE, texts=lambda: prompts_of(cases.train, played[MAIN], corpus, rule(), config)
-        ),
-        report=Reporting(
-            row=label_row,
-            counts=records.counts() | {"stays that are experience": len(corpus.index), **reports.counts},
-            comparisons=PAIRS,
-        ),
+    found = Experience(
+        corpus=_corpus(records, settings, reports),
+        noun="stays",
+        cases=partial(_cut, records),
+        rule=MajorityOfOutcomes(_usual(records.splits.train, records.task)),
+        sources=(reports,),
     )
-    return made
-
-
-def check_label_settings(settings: Settings, task: str) -> None:
-    """BadInput for what only DischargeQA's questions have."""
-    other = f"task={task} asks for a label"
-    if settings.retriever == "flare":
-        raise BadInput(f"system.retriever=flare looks up while an answer is written, but {other}: choose another.")
-    if settings.ranker in ("task_focused", "complementary"):
-        raise BadInput(f"system.ranker={settings.ranker} weighs what a question is about, but {other}: choose another.")
-    if settings.judged:
-        raise BadInput(f"system.judged={settings.judged} compares rankers on DischargeQA, but {other}: set it to 0.")
+    return build_label_system(records, settings, found)
 
 
 def _cut(records: Records, reader: Reader) -> Splits[LabelCase]:
@@ -174,7 +135,3 @@ class Asking(Mapping[str, ReportQuery]):
 def _usual(train: Sequence[Sample], task: Task) -> tuple[int, ...]:
     """Training samples of each label."""
     return tuple(np.bincount([sample.label for sample in train], minlength=len(task.labels)).tolist())
-
-
-def _reward(eta: float, episode: Episode, case: LabelCase) -> EpisodeReward:
-    return score_outcome(episode, case.label, eta)

@@ -9,7 +9,7 @@ from ghar.data.cohort import Cohort
 from ghar.data.readers import source
 from ghar.data.readers.mimic4 import read_mimic4
 from ghar.envs.worlds.severity.charts import charted_world
-from ghar.envs.worlds.severity.world import generate_world, world_folder
+from ghar.envs.worlds.severity.world import configured_world
 
 
 def read_source(data: DataConfig, *, charts: bool = True, stays: bool = True) -> Cohort:
@@ -20,7 +20,6 @@ def read_source(data: DataConfig, *, charts: bool = True, stays: bool = True) ->
     if data.root is not None or data.name != "demo":
         return source.read_source(data, charts=charts, stays=stays)
     cache = Path(data.cache)
-    root = world_folder(cache, data.world_seed, data.patients, data.two_steps, data.further)
-    generate_world(root, seed=data.world_seed, patients=data.patients, two_steps=data.two_steps, further=data.further)
+    root = configured_world(data).root
     more = data.more if charts else ()
     return read_mimic4(charted_world(root) if charts else root, cache / "cohorts", charts=charts, more=more)

@@ -14,6 +14,7 @@ import torch
 
 PAD = "<|pad|>"
 SPELLING = 1024  # entries for spelling; the rest of the vocabulary is names
+HEADS = 2  # attention heads of a layer
 
 
 def build_tokenizer(texts: Iterable[str], names: Sequence[str], vocab: int) -> Any:
@@ -32,7 +33,9 @@ def build_tokenizer(texts: Iterable[str], names: Sequence[str], vocab: int) -> A
     return tokenizer
 
 
-def build_model(tokenizer: Any, *, hidden: int, layers: int, heads: int, seed: int, copying: bool = False) -> Any:
+def build_model(
+    tokenizer: Any, *, hidden: int, layers: int, heads: int = HEADS, seed: int, copying: bool = False
+) -> Any:
     """A randomly initialised Qwen2 for causal language modelling, tied embeddings, float32. copying: see `_copying`."""
     from ghar.llm import import_transformers  # noqa: F401
 

@@ -31,12 +31,12 @@ def make_engine(config: Config, model: Any, tokenizer: Any) -> AnyEngine:
         return HFEngine(model, tokenizer, engine.max_batch)
     if not engine.loads_weights:
         raise BadInput(f"engine={engine.kind} takes no weights: it plays evaluations; choose engine=hf to train.")
-    check_installed(engine.device)
+    check_installed()
     from ghar.llm.vllm import VLLMEngine
 
     rank = config.model.lora_rank if sends_adapters(config) else None
     settings = VLLMSettings(
-        engine.device, engine.kv_cache_gb, engine.max_batch, rank, engine.sleep, engine.memory, config.model.max_length
+        engine.kv_cache_gb, engine.max_batch, rank, engine.sleep, engine.memory, config.model.max_length
     )
     return VLLMEngine(model, tokenizer, settings)
 

@@ -87,8 +87,7 @@ def untrained(
     """The demo's model and tokenizer: the latter knows the words of `texts` and `names` whole, the weights nothing.
     copying: whether its heads begin by copying (`build_model`)."""
     model = config.model
-    assert model.hidden and model.layers and model.heads and model.vocab  # ghar.configure asks for them
+    assert model.hidden and model.layers and model.vocab  # ghar.configure asks for them
     tokenizer = build_tokenizer(list(texts), list(names), model.vocab)
-    shape = {"hidden": model.hidden, "layers": model.layers, "heads": model.heads}
-    network = build_model(tokenizer, **shape, seed=seed, copying=copying)
+    network = build_model(tokenizer, hidden=model.hidden, layers=model.layers, seed=seed, copying=copying)
     return network, tokenizer

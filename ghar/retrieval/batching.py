@@ -14,6 +14,7 @@ from ghar.episode import Retrieve
 T = TypeVar("T")  # an answer: evidence, or what is made of it on the same thread
 
 WAIT = 0.002  # seconds that the first request of a batch waits for others
+BATCH = 64  # requests that are answered together
 ROOM = 16_384  # requests that may wait; whoever comes then is told to come again
 WHOLE = 3.0  # what a search of the whole graph counts as, in searches of one partition
 SHARE = 4.0  # what a batch may cost, in such searches for each of its places
@@ -48,7 +49,7 @@ class MicroBatcher(Generic[T]):
     """
 
     def __init__(
-        self, answer: Callable[[Sequence[Retrieve]], list[T]], batch: int, wait: float = WAIT, room: int = ROOM
+        self, answer: Callable[[Sequence[Retrieve]], list[T]], batch: int = BATCH, wait: float = WAIT, room: int = ROOM
     ):
         self._answer = answer
         self._batch = batch

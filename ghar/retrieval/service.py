@@ -29,7 +29,7 @@ from ghar.episode import Retrieve
 from ghar.errors import BadInput
 from ghar.kg.graph import KnowledgeGraph
 from ghar.retrieval.access_control import AccessControl, RefusedRequest, TimedProtocol
-from ghar.retrieval.batching import Busy, MicroBatcher
+from ghar.retrieval.batching import BATCH, Busy, MicroBatcher
 from ghar.retrieval.build import build_retriever
 from ghar.retrieval.partition import PartitionRetriever
 from ghar.retrieval.service_token import TOKEN, own_token
@@ -57,13 +57,12 @@ KINDS = {  # of pydantic's errors, in words
 
 @dataclass(frozen=True)
 class ServiceSettings:
-    """graph: folder of a saved graph. kind, probes, cache: as for `build_retriever`. batch: `MicroBatcher`."""
+    """graph: folder of a saved graph. kind, probes, cache: as for `build_retriever`."""
 
     graph: str
     kind: str
     cache: str
     probes: int | None
-    batch: int
 
 
 class RequestItem(BaseModel):
@@ -83,7 +82,9 @@ class RequestBody(BaseModel):
     requests: Annotated[list[RequestItem], Field(max_length=MOST_REQUESTS)]
 
 
-def create_app(retriever: PartitionRetriever, version: ServiceVersion, *, batch: int, token: str) -> AccessControl:
+def create_app(
+    retriever: PartitionRetriever, version: ServiceVersion, *, token: str, batch: int = BATCH
+) -> AccessControl:
     """The application around a retriever. token: what callers must show."""
 
     def search(requests: Sequence[Retrieve]) -> list[bytes]:
@@ -173,7 +174,7 @@ def worker_app() -> AccessControl:
     retriever.retrieve(
         [Retrieve("ready"), Retrieve("ready", (0,))]
     )  # libraries load with the first search: not a caller's
-    return create_app(retriever, version, batch=settings.batch, token=own_token())
+    return create_app(retriever, version, token=own_token())
 
 
 def serve(url: str, settings: ServiceSettings, workers: int) -> None:

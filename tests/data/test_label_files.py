@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 
+from ghar.config import TaskConfig
 from ghar.data.tasks.cards import card_of
 from ghar.data.tasks.label_files import label_file_card, label_file_task, located
 from ghar.data.tasks.visits import read_task, visit_samples
@@ -27,20 +30,28 @@ def label_file(root, column: str, values: list, name: str = "in_icu mortality.pa
     return replace(task_named("labels"), labels=str(root / name))
 
 
+def with_words(config: TaskConfig, labels: tuple[str, ...] = (), **more: Any) -> TaskConfig:
+    """The same with NAME.json beside the labels, where it names answers."""
+    if labels:
+        words = {"question": "Will this be so: in icu mortality?", "labels": labels}
+        Path(config.labels or "").with_suffix(".json").write_text(json.dumps(words))
+    return replace(config, **more)
+
+
 @pytest.mark.parametrize(
     "column, values, more, answers, expected",
     [
         ("boolean_value", [True, False], {}, ("no", "yes"), [1, 0]),
-        ("boolean_value", [True, False], {"answers": ("stays", "dies")}, ("stays", "dies"), [1, 0]),
+        ("boolean_value", [True, False], {"labels": ("stays", "dies")}, ("stays", "dies"), [1, 0]),
         ("categorical_value", ["b", "a", "b"], {}, ("a", "b"), [1, 0, 1]),
-        ("categorical_value", ["b", "a"], {"answers": ("b", "c", "a")}, ("b", "c", "a"), [0, 2]),
+        ("categorical_value", ["b", "a"], {"labels": ("b", "c", "a")}, ("b", "c", "a"), [0, 2]),
         ("integer_value", [3, 1, 7], {}, ("1", "3", "7"), [1, 0, 2]),
-        ("integer_value", [0, 2], {"answers": ("none", "mild", "severe")}, ("none", "mild", "severe"), [0, 2]),
-        ("integer_value", [5, 9], {"answers": ("few", "many")}, ("few", "many"), [0, 1]),
+        ("integer_value", [0, 2], {"labels": ("none", "mild", "severe")}, ("none", "mild", "severe"), [0, 2]),
+        ("integer_value", [5, 9], {"labels": ("few", "many")}, ("few", "many"), [0, 1]),
         ("integer_value", [5, 9], {"bins": (6.0,)}, ("below 6", "6 or more"), [0, 1]),
         ("float_value", [1.0, 2.0, 2.5, 9.0], {"bins": (2.0, 3.0)}, ("below 2", "2 to below 3", "3 or more"),
          [0, 1, 1, 2]),
-        ("float_value", [1.0, 3.0], {"bins": (2.0,), "answers": ("low", "high")}, ("low", "high"), [0, 1]),
+        ("float_value", [1.0, 3.0], {"bins": (2.0,), "labels": ("low", "high")}, ("low", "high"), [0, 1]),
         ("float_value", [float(n) for n in range(8)], {},
          ("below 1.75", "1.75 to below 3.5", "3.5 to below 5.25", "5.25 or more"), [0, 0, 1, 1, 2, 2, 3, 3]),
         ("integer_value", list(range(12)), {}, ("below 2.75", "2.75 to below 5.5", "5.5 to below 8.25", "8.25 or more"),
@@ -48,7 +59,7 @@ def label_file(root, column: str, values: list, name: str = "in_icu mortality.pa
     ],
 )  # fmt: skip
 def test_every_kind_of_value(tmp_path, column, values, more, answers, expected):
-    about, rows = label_file_task(replace(label_file(tmp_path, column, values), **more))
+    about, rows = label_file_task(with_words(label_file(tmp_path, column, values), **more))
     assert about.labels == answers and rows["label"].to_list() == expected
     assert about.name == "labels-in_icu_mortality" and "in icu mortality" in about.question
     assert card_of(about).title == "In icu mortality" and considerations_of(about.name)
@@ -58,18 +69,18 @@ def test_every_kind_of_value(tmp_path, column, values, more, answers, expected):
     "column, values, more, sentence",
     [
         ("boolean_value", [True, True], {}, "1 different values"),
-        ("boolean_value", [True, False], {"answers": ("a", "b", "c")}, "is true or false: name 2"),
+        ("boolean_value", [True, False], {"labels": ("a", "b", "c")}, "is true or false: name 2"),
         ("boolean_value", [True, False], {"bins": (1.0,)}, "task.bins cuts numbers"),
-        ("categorical_value", ["a", "b"], {"answers": ("a", "c")}, "does not name .b."),
+        ("categorical_value", ["a", "b"], {"labels": ("a", "c")}, "does not name .b."),
         ("categorical_value", [str(n) for n in range(60)], {}, "2 to 50"),
         ("float_value", [1.0, float("nan")], {}, "no finite numbers"),
-        ("float_value", [1.0, 2.0], {"bins": (1.5,), "answers": ("a",)}, "1 answers for 2 bins"),
-        ("integer_value", [0, 5], {"answers": ("a", "b", "c")}, "whole numbers from 0 to 5"),
+        ("float_value", [1.0, 2.0], {"bins": (1.5,), "labels": ("a", "b", "c")}, "3 labels for 2 bins"),
+        ("integer_value", [0, 5], {"labels": ("a", "b", "c")}, "whole numbers from 0 to 5"),
     ],
 )  # fmt: skip
 def test_what_is_no_task(tmp_path, column, values, more, sentence):
     with pytest.raises(BadInput, match=sentence):
-        label_file_task(replace(label_file(tmp_path, column, values), **more))
+        label_file_task(with_words(label_file(tmp_path, column, values), **more))
 
 
 def test_samples_show_what_was_there(tmp_path):
@@ -111,7 +122,7 @@ def test_contradictions(overrides, sentence):
 
 
 def test_labels_beside_the_data_and_a_question_in_the_users_words(tmp_path):
-    """By name, without a name where they are the only ones, by path; task.question and task.answers are stronger."""
+    """By name, without a name where they are the only ones, by path; task.question is stronger."""
     labels, data = tmp_path / "labels", data_in(tmp_path)
     labels.mkdir()
     label_file(labels, "integer_value", [0, 2, 1], "revised.parquet")
@@ -124,8 +135,8 @@ def test_labels_beside_the_data_and_a_question_in_the_users_words(tmp_path):
         assert rows["label"].to_list() == [0, 2, 1] and about.name == "labels-revised"
         card = label_file_card(config, data, about)
         assert (card.description, card.advice, card.meanings) == ("Revised?", "Think.", about.labels)
-    stronger = replace(task_named("labels"), question="Why?", answers=("a", "b", "c"))
-    assert label_file_task(located(stronger, data))[0].labels == ("a", "b", "c")
+    stronger = replace(task_named("labels"), question="Why?")
+    assert label_file_task(located(stronger, data))[0].labels == ("no", "once", "often")
     assert located(stronger, data).question == "Why?"
     (labels / "other").mkdir()
     with pytest.raises(BadInput, match="has other, revised: set"):

@@ -56,7 +56,7 @@ def test_ghar_counts_readmission_from_encounter_to_encounter(mimic4_cohort: Coho
     live = complete.filter((pl.col("hospital_expire_flag") == 0) & (pl.col("next") >= pl.col("dischtime")))
     soon = live.select(((pl.col("next") - pl.col("admittime")) <= pl.duration(days=15)).sum()).item()
     assert balance(found) == {"no": live.height - soon, "yes": soon} == {"no": 98, "yes": 10}
-    every = read(mimic4_cohort, "task=read", "task.since=admission")
+    every = read(mimic4_cohort, "task=read", "task.anchor=admission")
     assert balance(every)["yes"] == 20 and balance(read(mimic4_cohort, "task=read"))["yes"] == 38
     assert balance(read(mimic4_cohort, "task=read", "task.complete=true"))["yes"] == 28
     assert all(s.outcome_time >= s.prediction_time for s in (*found.samples, *every.samples) if s.outcome_time)
@@ -66,7 +66,7 @@ def test_kares_windows_order_and_draw(mimic4_cohort: Cohort) -> None:
     legacy, kare = ("protocol=kare", "task=kare_readmission"), (
         "protocol=kare", "task=kare_readmission", "task.legacy_order=false",
     )  # fmt: skip
-    plain, released = read(mimic4_cohort, *kare), read(mimic4_cohort, *kare, "task.since=admission")
+    plain, released = read(mimic4_cohort, *kare), read(mimic4_cohort, *kare, "task.anchor=admission")
     assert balance(plain) == {"no": 80, "yes": 28} and balance(released)["yes"] < 28
     assert balance(read(mimic4_cohort, *legacy)) == {"no": 52, "yes": 52}
     drawn = read(mimic4_cohort, *kare, "task.draw=kare", "task.patients=20")

@@ -23,7 +23,7 @@ KEYS = {  # what -> what is written on a command line, and the function that doe
     "the last visit of two or more": ("task=read task.draw=last", "last_of_patients"),
     "so many patients": ("task=read task.patients=100", "sample_patients"),
     "KARE's draw": ("task=kare_readmission task.draw=kare", "mimic4_sample"),
-    "KARE's released window": ("task=kare_readmission task.since=admission", "next_visit_samples"),
+    "KARE's released window": ("task=kare_readmission task.anchor=admission", "next_visit_samples"),
     "similar patients cut by time": ("task=read data.earlier=true", "known_by"),
     "complete visits": ("task=read task.complete=true", "complete_only"),
     "hours": ("system=graphwalker task=series_mortality system.step_hours=1", "series_samples"),

@@ -28,9 +28,9 @@ SECOND = timedelta(seconds=1)
 
 def task_named(name: str) -> TaskConfig:
     return TaskConfig(
-        name=name, anchor="discharge", window_days=15, since="discharge", complete=False, draw="all", patients=None,
+        name=name, anchor="discharge", window_days=15, complete=False, draw="all", patients=None,
         legacy_order=False, split=(0.6, 0.2, 0.2), split_of="task", split_seed=0, max_train=None, max_valid=None,
-        max_test=None, labels=None, question=None, answers=None, bins=None, stays=(),
+        max_test=None, labels=None, question=None, bins=None, stays=(),
     )  # fmt: skip
 
 
@@ -40,11 +40,7 @@ def data_in(root, name="meds", leakage="paper") -> DataConfig:
         root=str(root),
         patients=1,
         world_seed=0,
-        two_steps=1 / 3,
-        past=0.0,
-        reports=0.0,
-        chained=0.0,
-        slopes=0.0,
+        mix="graph",
         leakage=leakage,
         codes=None,
         mapping="all",

@@ -150,7 +150,7 @@ def build(records, settings):
 '''
 TINY = (
     "--quick", "system=theirs.hasty", "task=read", "threads=1", "data.patients=120", "model.hidden=32",
-    "model.layers=2", "model.heads=2", "trainer.base.seed=0", "trainer.base.steps=2", "trainer.base.batch=16",
+    "model.layers=2", "trainer.base.seed=0", "trainer.base.steps=2", "trainer.base.batch=16",
     "trainer.warmup.samples=24", "trainer.rl.updates=2", "trainer.rl.episodes=8", "trainer.rl.eval_every=1",
     "trainer.rl.eval_samples=8", "task.max_test=8", "eval.bootstrap=50", "eval.variants=[scripted,ghar_rl]",
 )  # fmt: skip

@@ -26,7 +26,7 @@ from ghar.metrics.texts import rouge, sari, tokens
 from tests.envs.exams import DISEASES, DRUGS, write_exam
 
 SHORT = (
-    "threads=1", "model.hidden=32", "model.layers=1", "model.heads=2", "model.vocab=1000", "trainer.warmup.epochs=1",
+    "threads=1", "model.hidden=32", "model.layers=1", "model.vocab=1000", "trainer.warmup.epochs=1",
     "trainer.rl.updates=1", "trainer.rl.episodes=4", "trainer.rl.eval_samples=2", "trainer.rl.eval_every=1",
     "eval.bootstrap=20", "task.max_train=16", "task.max_test=2", "system.max_iterations=1", "env.history_tokens=24",
 )  # fmt: skip
@@ -94,7 +94,7 @@ def test_a_damaged_file_is_named(text: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(text)
     with pytest.raises(BadInput, match=said):
         read_texts(tmp_path / "a.csv")
-    with pytest.raises(BadInput, match=r"needs a file of texts with train in its name: it has a\.csv"):
+    with pytest.raises(BadInput, match=r"needs a file with train in its name: it has a\.csv"):
         read_text_parts(tmp_path)
 
 

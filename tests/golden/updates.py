@@ -42,7 +42,7 @@ LOSSES: dict[str, dict[str, Any]] = {
     "rloo": {"estimator": "rloo"},
     "gae turn": {"estimator": "gae", "credit": "turn", "lam": 0.95},
     "gae token": {"estimator": "gae", "credit": "token", "gamma": 0.99, "lam": 0.9, "per_agent": True, "entropy": 0.01},
-    "gae bilevel": {"estimator": "gae", "credit": "bilevel", "gamma": 0.99, "lam": 0.9, "kl_in": "reward"},
+    "gae bilevel": {"estimator": "gae", "credit": "bilevel", "gamma": 0.99, "lam": 0.9, "kl_estimator": "reward"},
     "as printed": {"estimator": "gae", "ratio": "reference", "critic_target": "reward", "aggregate": "turn"},
 }
 

@@ -22,7 +22,7 @@ CASES = 24
 SEED = 3
 EXERCISES = {"demo": 64, "demo_four": 64, "demo_cases": 64, "demo_long_small": 4}  # pretraining tasks by world
 SMALL = (
-    "threads=1", "data.patients=120", "model.hidden=32", "model.layers=2", "model.heads=2", "model.vocab=1600",
+    "threads=1", "data.patients=120", "model.hidden=32", "model.layers=2", "model.vocab=1600",
     "task.max_train=60", "task.max_valid=8", f"task.max_test={CASES}", "trainer.rl.episodes=8", "eval.bootstrap=20",
 )  # fmt: skip
 KARE = ("system.leiden_runs=2", "system.concepts=4", "system.path_count=4", "system.chains=1")

@@ -46,9 +46,8 @@ def case(request: pytest.FixtureRequest, device: str) -> Iterator[Case]:
 
     dtype = request.param
     model = make_model(device, dtype)
-    kind: Any = device
     rank = RANK if device == "cpu" or dtype == "bfloat16" else None  # a GPU's LoRA kernels are made for 16 bits
-    settings = VLLMSettings(kind, KV_CACHE_GB[device], 256, adapter_rank=rank, sleep=device == "cuda")
+    settings = VLLMSettings(KV_CACHE_GB[device], 256, adapter_rank=rank, sleep=device == "cuda")
     engine = VLLMEngine(model, make_tokenizer(), settings)
     tolerance = {"float32": canary.EXACT, "bfloat16": BFLOAT16}[dtype]
     yield Case(dtype, engine, model, device, tolerance, MISMATCH_LIMIT[dtype])

@@ -30,7 +30,8 @@ def main(stage: int, dtype: str, finetune: Any, device: str, out: Path) -> None:
         batch, cfg = make_batch(first, device), update_config(device, dtype)
         plain = PlainLearner(first, adam(first), cfg.max_grad_norm)
         found = {"plain": measure(plain, batch, cfg, device)}
-        shared = DeepspeedConfig(stage, offload=False, checkpointing=False, auto=False)
+        zero: Any = f"zero{stage}"
+        shared = DeepspeedConfig(zero, checkpointing=False)
         sharded = DeepSpeedLearner(second, adam(second), shared, dtype, cfg.max_grad_norm)
         found["zero"] = measure(sharded, batch, cfg, device)
         with sharded.whole():

@@ -25,7 +25,7 @@ def test_the_papers_three_improvements_are_rungs(tmp_path: Path, monkeypatch: py
     graph.save(tmp_path / "graph")
     retriever = build_retriever(graph, "tfidf", cache=tmp_path / "cache")
     wishes = [Retrieve("metformin", (3,)), Retrieve("riluzole", (4,))] * (3 * LOOKUPS)
-    settings = ServiceSettings(str(tmp_path / "graph"), "tfidf", str(tmp_path / "cache"), retriever.probes, 64)
+    settings = ServiceSettings(str(tmp_path / "graph"), "tfidf", str(tmp_path / "cache"), retriever.probes)
     seconds = requests_ladder(retriever, wishes, settings, seed=0)
     assert list(seconds) == ["whole graph, s", "+ meta-paths, s", "+ distributed, s", "+ asynchronous, s"]
     assert all(value > 0 for value in seconds.values())

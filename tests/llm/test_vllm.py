@@ -33,7 +33,7 @@ pytest.importorskip("vllm", reason="vLLM is not installed: pip install ghar[vllm
 pytestmark = pytest.mark.heavy
 
 RANK = 4
-SETTINGS = VLLMSettings(device=None, kv_cache_gb=0.25, max_batch=32, adapter_rank=RANK)
+SETTINGS = VLLMSettings(kv_cache_gb=0.25, max_batch=32, adapter_rank=RANK)
 
 
 @pytest.fixture(scope="session")
@@ -296,22 +296,13 @@ def test_a_stale_prefix_cache_is_caught(engine, wide, monkeypatch):
 # ---------------------------------------------------------------- bad input
 
 
-def test_a_build_for_another_device_is_named(shared, wide, tokenizer):
-    from ghar.llm.vllm import VLLMEngine
-
-    if shared.device != "cpu":
-        pytest.skip("this is a GPU build")
-    with pytest.raises(BadInput, match=r"engine.device=cuda, but torch finds no GPU"):
-        VLLMEngine(wide, tokenizer, VLLMSettings("cuda", 0.1, 4))
-
-
 def test_it_cannot_sleep_on_a_cpu(shared, wide, tokenizer):
     from ghar.llm.vllm import VLLMEngine
 
     if shared.device != "cpu":
         pytest.skip("this is a GPU build")
     with pytest.raises(BadInput, match=r"cannot sleep on a CPU.*engine.sleep=false"):
-        VLLMEngine(wide, tokenizer, VLLMSettings(None, 0.1, 4, sleep=True))
+        VLLMEngine(wide, tokenizer, VLLMSettings(0.1, 4, sleep=True))
 
 
 def test_labels_of_one_prompt_are_scored_behind_what_the_first_has_read(engine, monkeypatch):

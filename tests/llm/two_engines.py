@@ -21,7 +21,7 @@ dist.init_process_group("gloo")
 rank = dist.get_rank()
 tokenizer = build_tokenizer(["conditions: gout; asthma | drugs: warfarin"], ["gout"], 300)
 model = build_model(tokenizer, hidden=64, layers=1, heads=2, seed=rank)  # other weights in every process
-engine = VLLMEngine(model, tokenizer, VLLMSettings("cpu", 0.1, 8))
+engine = VLLMEngine(model, tokenizer, VLLMSettings(0.1, 8))
 engine.sync(model, 1)
 for _ in range(1 + rank):  # not in step: nobody waits for the other
     replies = engine.generate([Request("gout", 5, seed=s) for s in range(3 * rank + 1)])

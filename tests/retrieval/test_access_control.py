@@ -216,7 +216,7 @@ def test_other_machines_need_a_token_that_is_set(monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv(TOKEN, raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     with pytest.raises(BadInput, match=f"reached from other machines: set the environment variable {TOKEN}"):
-        serve("http://0.0.0.0:0", ServiceSettings("", "tfidf", "", None, 1), 1)
+        serve("http://0.0.0.0:0", ServiceSettings("", "tfidf", "", None), 1)
 
 
 @pytest.mark.slow

@@ -201,14 +201,14 @@ def test_a_stopped_service_is_named(retriever: PartitionRetriever):
 @pytest.mark.parametrize("url", ["127.0.0.1:8077", "http://127.0.0.1", "https://127.0.0.1:1", "http://127.0.0.1:99999"])
 def test_an_address_that_is_none(url: str):
     with pytest.raises(BadInput, match=r"retriever\.service=.* is no address to serve at"):
-        serve(url, ServiceSettings("", "tfidf", "", None, 1), 1)
+        serve(url, ServiceSettings("", "tfidf", "", None), 1)
 
 
 def test_a_port_that_is_taken():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(BadInput, match=rf"{url}: the address cannot be taken .*another port"):
-            serve(url, ServiceSettings("", "tfidf", "", None, 1), 1)
+            serve(url, ServiceSettings("", "tfidf", "", None), 1)
 
 
 GOOD = ["metformin", "node", 3, 0.5, 7]

@@ -37,7 +37,7 @@ WITHOUT_AGENTS = ["baselines"]  # no one acts in them, so there is nothing to vi
 SYSTEMS = [*ROOMS, "mine.searcher"]
 ACTING = [name for name in SYSTEMS if name not in WITHOUT_AGENTS]
 SMALL = [
-    "threads=1", "data.patients=120", "model.hidden=32", "model.layers=2", "model.heads=2", "model.vocab=1600",
+    "threads=1", "data.patients=120", "model.hidden=32", "model.layers=2", "model.vocab=1600",
     "trainer.base.steps=1", "trainer.base.batch=16", "trainer.warmup.samples=24", "trainer.warmup.epochs=1",
     "trainer.rl.updates=1", "trainer.rl.episodes=8", "trainer.rl.eval_every=1", "trainer.rl.eval_samples=6",
     "task.max_train=60", "task.max_valid=8", "task.max_test=8", "eval.bootstrap=20", "task=read",

@@ -296,8 +296,8 @@ def main(out: str, *jobs: str) -> None:
         found = {}
         for job in jobs:
             what, stage, finetune = job.split(":")
-            number = None if stage == "none" else int(stage[0])
-            deepspeed = DeepspeedConfig(number, stage.endswith("offload"), checkpointing=world() > 1, auto=False)
+            zero: Any = stage if stage == "none" else f"zero{stage}"
+            deepspeed = DeepspeedConfig(zero, checkpointing=world() > 1)
             found[job] = JOBS[what](deepspeed, finetune)
         on_main(lambda: Path(out).write_text(json.dumps(found)))
 

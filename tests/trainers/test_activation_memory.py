@@ -52,8 +52,9 @@ def small(name: str, dtype: str, finetune: str, checkpointing: bool, folder: Pat
     """A sixteenth of the width, and a model of it."""
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(architecture(name, 16, layers=4), dtype=getattr(torch, dtype)).eval()
+    rank = 8 if finetune == "lora" else "null"
     config = load([
-        "model=pretrained", f"model.path={folder}", f"model.dtype={dtype}", f"model.finetune={finetune}",
+        "model=pretrained", f"model.path={folder}", f"model.dtype={dtype}", f"model.lora_rank={rank}",
         f"deepspeed.checkpointing={str(checkpointing).lower()}", "trainer.base.steps=0", "engine.max_batch=1",
         f"trainer.rl.micro_tokens={4 * LENGTH}", "trainer.warmup.micro_batch=4", "trainer.warmup.batch=8",
         f"model.max_length={LENGTH}", "trainer.rl.minibatches=1", "trainer.rl.epochs=2", "trainer.rl.estimator=gae",

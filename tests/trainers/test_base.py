@@ -25,7 +25,7 @@ from ghar.trainers.runs.models import SFT, load_sft, save_model
 
 
 def tiny(config: Config, steps: int) -> Config:
-    model = replace(config.model, hidden=32, layers=2, heads=2, vocab=1600)
+    model = replace(config.model, hidden=32, layers=2, vocab=1600)
     base = replace(config.trainer.base, steps=steps, batch=16)
     return replace(config, model=model, trainer=replace(config.trainer, base=base))
 

@@ -28,7 +28,7 @@ from ghar.trainers.recipe import train
 pytestmark = pytest.mark.slow
 
 SHORT = [
-    "+experiment=mimic4_los", "threads=1", "data.patients=120", "model.hidden=32", "model.layers=2", "model.heads=2",
+    "+experiment=mimic4_los", "threads=1", "data.patients=120", "model.hidden=32", "model.layers=2",
     "model.vocab=1600", "trainer.base.steps=2", "trainer.base.batch=16", "trainer.warmup.samples=40",
     "trainer.warmup.epochs=1", "trainer.rl.updates=1", "trainer.rl.episodes=8", "trainer.rl.eval_samples=4",
     "task.max_train=60", "task.max_valid=10", "task.max_test=8", "eval.bootstrap=20",

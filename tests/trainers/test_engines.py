@@ -123,10 +123,3 @@ def test_without_vllm_the_message_says_what_to_install(vllm_config, monkeypatch)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(BadInput, match="engine=vllm needs vLLM"):
         make_engine(vllm_config(), tiny_model(), tiny_tokenizer())
-
-
-def test_no_gpu_where_one_is_asked_for(vllm_config, monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(BadInput, match="torch finds no GPU"):
-        make_engine(vllm_config("engine.device=cuda"), tiny_model(), tiny_tokenizer())

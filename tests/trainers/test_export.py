@@ -62,7 +62,7 @@ def logits(model: Any) -> torch.Tensor:
 @pytest.mark.slow
 @pytest.mark.parametrize("critic", ["head", "own"])
 def test_lora(tmp_path: Path, critic: str):
-    config, actor = finished_run(tmp_path / "run", "model.finetune=lora", f"model.critic={critic}")
+    config, actor = finished_run(tmp_path / "run", f"model.critic={critic}")
     expected, base = logits(actor.model), logits(tiny_model())
     target = export(config)
     assert sorted(path.name for path in target.iterdir()) == [
@@ -82,7 +82,7 @@ def test_adapter_is_what_vllm_reads(tmp_path: Path):
     """vLLM takes plain LoRA only (no bias, no saved modules, no patterns of ranks) on layers it knows by name."""
     from safetensors import safe_open
 
-    config, _ = finished_run(tmp_path / "run", "model.finetune=lora", "model.critic=own")
+    config, _ = finished_run(tmp_path / "run", "model.critic=own")
     adapter = export(config) / "adapter"
     settings = json.loads((adapter / "adapter_config.json").read_text())
     assert (settings["peft_type"], settings["r"], settings["bias"]) == ("LORA", 4, "none")
@@ -104,7 +104,7 @@ def test_adapter_is_what_vllm_reads(tmp_path: Path):
 
 
 def test_an_export_loads_where_it_was_moved_to(tmp_path: Path):
-    config, actor = finished_run(tmp_path / "run", "model.finetune=lora")
+    config, actor = finished_run(tmp_path / "run")
     expected = logits(actor.model)
     moved = tmp_path / "elsewhere"
     shutil.move(export(config), moved)
@@ -113,7 +113,7 @@ def test_an_export_loads_where_it_was_moved_to(tmp_path: Path):
 
 
 def test_full_finetuning_and_a_second_export(tmp_path: Path):
-    config, actor = finished_run(tmp_path / "run", "model.finetune=full")
+    config, actor = finished_run(tmp_path / "run", "model.lora_rank=null")
     target = tmp_path / "run" / "export"
     for _ in range(2):
         assert export(config) == target
@@ -125,7 +125,7 @@ def test_full_finetuning_and_a_second_export(tmp_path: Path):
 
 
 def test_the_card_says_what_it_is(tmp_path: Path):
-    config, _ = finished_run(tmp_path / "run", "model.finetune=lora")
+    config, _ = finished_run(tmp_path / "run")
     text = (export(config) / "README.md").read_text()
     for part in (
         "GENERATED patients",
@@ -143,7 +143,7 @@ def test_the_card_says_what_it_is(tmp_path: Path):
     ):
         assert part in text, part
     assert text.startswith("---\nlibrary_name: transformers\n") and "data use agreement" not in text
-    config, _ = finished_run(tmp_path / "real", "model.finetune=lora", credentialed=True)
+    config, _ = finished_run(tmp_path / "real", credentialed=True)
     RunFolder.open(tmp_path / "real").write_summary({**SUMMARY, "generated": False, "ceilings": None})
     text = (export(config) / "README.md").read_text()
     assert "data use agreement" in text and "GENERATED" not in text and "without retrieval" not in text
@@ -152,7 +152,7 @@ def test_the_card_says_what_it_is(tmp_path: Path):
 def test_what_cannot_be_exported_is_named(tmp_path: Path):
     with pytest.raises(BadInput, match="holds no finished run"):
         export(load([f"run_dir={tmp_path / 'none'}"]))
-    config, _ = finished_run(tmp_path / "run", "model.finetune=lora")
+    config, _ = finished_run(tmp_path / "run")
     weights = tmp_path / "run" / "checkpoints" / "step-7" / "weights.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
     with pytest.raises(BadInput, match=r"weights\.safetensors is damaged"):
@@ -167,7 +167,7 @@ def mark(folder: Path) -> bool:
 @pytest.mark.parametrize("said", [False, None])
 def test_an_export_has_the_mark_of_its_weights_whatever_the_summary_says(tmp_path: Path, said: bool | None):
     """An evaluation on generated patients writes credentialed=false into the summary of credentialed weights."""
-    config, _ = finished_run(tmp_path / "run", "model.finetune=lora", credentialed=True)
+    config, _ = finished_run(tmp_path / "run", credentialed=True)
     RunFolder.open(tmp_path / "run").write_summary({**SUMMARY, "credentialed": said})
     target = export(config)
     assert all(mark(folder) for folder in (target, target / "merged", target / "adapter", target / "base"))
@@ -179,7 +179,7 @@ def test_one_strict_mark_among_the_weights_is_enough(tmp_path: Path, name: str):
     from ghar.provenance import weights_of_credentialed, write_mark
     from ghar.trainers.runs import manifest
 
-    config, _ = finished_run(tmp_path / "run", "model.finetune=lora")
+    config, _ = finished_run(tmp_path / "run")
     checkpoints = tmp_path / "run" / "checkpoints"
     assert not weights_of_credentialed(checkpoints)
     write_mark(checkpoints / name, credentialed=True)

@@ -165,7 +165,7 @@ def test_a_command_line_that_is_wrong_is_one_sentence(words: list[str], sentence
 
 @pytest.mark.slow
 def test_a_real_export_comes_back_as_the_same_model(tmp_path: Path) -> None:
-    config, actor = finished_run(tmp_path / "run", "model.finetune=lora")
+    config, actor = finished_run(tmp_path / "run")
     expected: Any = logits(actor.model)
     export(config)
     hub = FolderHub(tmp_path / "hub")

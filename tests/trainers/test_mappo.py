@@ -485,6 +485,12 @@ def test_a_reward_that_is_no_number_is_named():
             check_finite([good, bad], ["a", "b"])
 
 
-@pytest.mark.parametrize("estimator", ["k1", "k3"])
+def test_equations_as_printed_are_a_key():
+    found = [settings_of(load([f"trainer.rl.as_printed=[{named}]"])) for named in ("", "eq16", "eq16,eq17")]
+    expected = [("behaviour", "returns"), ("reference", "returns"), ("reference", "reward")]
+    assert [(how.ratio, how.critic_target) for how in found] == expected
+
+
+@pytest.mark.parametrize("estimator", ["k1", "k3", "reward"])
 def test_the_estimator_of_kl_is_a_key(estimator: str):
     assert settings_of(load([f"trainer.rl.kl_estimator={estimator}"])).kl_estimator == estimator

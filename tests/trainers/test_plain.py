@@ -137,7 +137,7 @@ def test_a_whole_plain_training_learns_what_it_is_shown(small_config, tmp_path: 
     [
         ("trainer.method=rft", "trainer.method=rft"),
         ("trainer.rl.credit=token", "trainer.rl.credit=token"),
-        ("model.finetune=lora", "model.finetune=lora"),
+        ("model.lora_rank=8", "model.lora_rank=8"),
         ("trainer.rl.estimator=gae", "model.critic=head"),
         ("system.composition=separate", "system.composition=separate"),
     ],

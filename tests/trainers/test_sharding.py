@@ -21,7 +21,7 @@ from tests.running import ends
 from tests.trainers.evaluating import evaluate_as
 
 OWN = [
-    "+experiment=mimic4_los", "data.patients=60", "threads=1", "model.hidden=16", "model.layers=1", "model.heads=2",
+    "+experiment=mimic4_los", "data.patients=60", "threads=1", "model.hidden=16", "model.layers=1",
     "model.vocab=1600", "task.max_test=20", "eval.variants=[scripted,ghar_base]", "eval.bootstrap=20",
     "env.in_flight=3",
 ]  # fmt: skip

@@ -341,7 +341,7 @@ def test_a_plan_says_what_is_done_and_what_the_rest_takes(tmp_path: Path, world_
 
 @pytest.mark.slow
 def test_a_plan_of_a_training_is_probed_on_this_machine(tmp_path: Path, world_cache: Path) -> None:
-    tiny = ("model.hidden=32", "model.layers=2", "model.heads=2", "trainer.rl.updates=1", "trainer.rl.episodes=8")
+    tiny = ("model.hidden=32", "model.layers=2", "trainer.rl.updates=1", "trainer.rl.episodes=8")
     made, _ = workshop(tmp_path / "study", world_cache, seeds=[0])
     made = replace(made, scale=StudyScale("tiny", True, tiny), study=replace(made.study, tasks=("read",)))
     said: list[str] = []

@@ -32,9 +32,8 @@ class RetrievalActor:
     """A system's corpus in a process of its own; what several callers ask at once is answered together."""
 
     def __init__(self, config: Config) -> None:
-        own = config.retriever
         self.corpus = systems.build(Records(config)).corpus
-        self.batcher = MicroBatcher(self.corpus.retrieve, own.batch)
+        self.batcher = MicroBatcher(self.corpus.retrieve)
         self.task: asyncio.Task[None] | None = None
 
     async def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:

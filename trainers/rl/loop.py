@@ -36,7 +36,7 @@ from ghar.trainers.rl.critic_baseline import CriticBaseline
 from ghar.trainers.rl.learner import Learner, learner_of
 from ghar.trainers.rl.mappo import improve
 from ghar.trainers.rl.rft import best_attempts, imitate, kept_report
-from ghar.trainers.rl.sampling import Curriculum, telling
+from ghar.trainers.rl.sampling import telling
 from ghar.trainers.rl.schedule import adapted, rate
 from ghar.trainers.rl.settings import has_critic, learning_rate, settings_of
 from ghar.trainers.rl.state import width
@@ -78,7 +78,6 @@ class _Loop:
     running: RunningNormaliser | None
     critic: Critic | None = None
     kl: float = 0.0
-    curriculum: Curriculum = field(default_factory=lambda: Curriculum(0.0))
     yardstick: CriticBaseline = field(default_factory=CriticBaseline)
     step: int = 0
     upcoming: list[int] = field(default_factory=list)
@@ -102,7 +101,6 @@ class _Loop:
             "waited": self.waited,
             "upcoming": self.upcoming,
             "kl": self.kl,
-            "success": self.curriculum.success,
             "running": self.running.state_dict() if self.running else None,
         }
         main = rank() == 0
@@ -126,7 +124,7 @@ class _Loop:
         checkpoint.restore_random(found.random, rl=self.rng)
         if self.running is not None:
             self.running.load_state_dict(found.state["running"])
-        self.kl, self.curriculum.success = found.state["kl"], found.state["success"]
+        self.kl = found.state["kl"]
         best = found.state["best"]
         self.best = -float("inf") if best is None else best
         self.waited, self.upcoming, self.step = found.state["waited"], found.state["upcoming"], found.step + 1
@@ -155,7 +153,7 @@ def reinforce(
     learner = learner_of(config, actor)
     if critic is not None and config.deepspeed.stage is not None:
         critic.shard(config.deepspeed, config.model.dtype)
-    loop = _Loop(learner, rng, running_of(system), critic, rl.kl, Curriculum(rl.curriculum))
+    loop = _Loop(learner, rng, running_of(system), critic, rl.kl)
     checkpoints = folder.path / "checkpoints"
     keep = checkpoint.KeepPolicy(config.keep_last, best=1)
     found = _newest(checkpoints, model, keep)
@@ -237,12 +235,11 @@ def _update(about: TrainingInputs, loop: _Loop, workers: Workers) -> dict[str, f
     check_finite(rewards, [case.sample_id for case in cases])
     told = np.ones(len(episodes), bool) if not rl.dynamic else telling([c.sample_id for c in cases], rewards)
     kept = np.flatnonzero(told).tolist()
-    share_of_rate = rate(rl.schedule, step, rl.updates, rl.lr_warmup)
+    share_of_rate = rate(rl.schedule, step, rl.updates)
     loop.learner.take(share_of_rate)
     learn = _imitate if config.trainer.method == "rft" else _improve
     report = learn(about, loop, [episodes[i] for i in kept], [rewards[i] for i in kept])
     report |= {"lr": learning_rate(config) * share_of_rate, "dropped": float(sum(gather(int((~told).sum()))))}
-    _note(about, loop, episodes, cases)
     if _is_evaluated(loop.step, rl):
         kept_rows = sampled_rows(about.system, config, step, cases, episodes, rewards)
         if rank() == 0:
@@ -289,22 +286,6 @@ def _imitate(
     return report | kept_report([r.total for r in rewards], best)
 
 
-def _note(about: TrainingInputs, loop: _Loop, episodes: Sequence[Episode], cases: Sequence[Any]) -> None:
-    """Let the curriculum know which kinds of cases were answered rightly, in all processes."""
-    if loop.curriculum.strength:
-        rows = [
-            (_kind(about.system, case), episode.prediction.label == case.label)
-            for episode, case in zip(episodes, cases, strict=True)
-        ]
-        kinds, right = zip(*gather_rows(rows), strict=True)
-        loop.curriculum.observe(kinds, right)
-
-
-def _kind(system: System[Any], case: Any) -> str:
-    """What a curriculum tells cases apart by: the label, and whether a look-up is needed where a world knows it."""
-    return f"{case.label} {system.truth.needs(case)}"
-
-
 def _order(about: TrainingInputs, loop: _Loop, workers: Workers) -> None:
     """Have the batch of this step played, unless it is under way, and those that may be played ahead of their step.
 
@@ -317,8 +298,7 @@ def _order(about: TrainingInputs, loop: _Loop, workers: Workers) -> None:
         step = loop.step + ahead
         if step > config.trainer.rl.updates:
             return
-        kinds = [_kind(about.system, c) for c in about.system.cases.train] if loop.curriculum.strength else ()
-        patients = share(_batch(loop, about.system.cases.train, _patients(config), ahead, kinds))
+        patients = share(_batch(loop, about.system.cases.train, _patients(config), ahead))
         times = config.trainer.rl.attempts
         batch = [case for case in patients for _ in range(times)]
         attempts, seed = tuple(range(times)) * len(patients), derive_seed(config.seed, "rollout", step)
@@ -333,16 +313,13 @@ def _patients(config: Config) -> int:
     return max(1, config.trainer.rl.episodes // config.trainer.rl.attempts)
 
 
-def _batch(loop: _Loop, cases: Sequence[Any], size: int, ahead: int, kinds: Sequence[str] = ()) -> list[Any]:
-    """The batch after `ahead` others: distinct cases; over the batches, every case once per pass, those of the `kinds`
-    that a curriculum prefers first."""
+def _batch(loop: _Loop, cases: Sequence[Any], size: int, ahead: int) -> list[Any]:
+    """The batch after `ahead` others: distinct cases; over the batches, every case once per pass."""
     size = min(size, len(cases))
     first = ahead * size
     if len(loop.upcoming) < first + size:
         waiting = set(loop.upcoming[first:])
         loop.upcoming += [i for i in loop.rng.permutation(len(cases)).tolist() if i not in waiting]
-    if kinds:
-        loop.upcoming[first:] = loop.curriculum.front(loop.upcoming[first:], size, kinds, loop.rng)
     return [cases[i] for i in loop.upcoming[first : first + size]]
 
 

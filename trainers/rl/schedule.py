@@ -10,15 +10,12 @@ HORIZON = 0.1  # K of Ziegler et al. 2019: how fast the weight follows
 LARGEST_ERROR = 0.2  # their bound on one update's relative error
 
 
-def rate(schedule: Schedule, step: int, updates: int, warmup: int) -> float:
+def rate(schedule: Schedule, step: int, updates: int) -> float:
     """The share of the learning rate that update `step` of `updates` (counted from 1) takes.
 
-    It rises in equal steps over the first `warmup` updates, the last of which takes all of it, and from there stays
-    (constant), or falls in equal steps (linear) or along half a cosine, to nothing after the last update.
+    It stays (constant), or falls in equal steps (linear) or along half a cosine, to nothing after the last update.
     """
-    if step <= warmup:
-        return step / warmup
-    done = (step - warmup - 1) / max(1, updates - warmup)
+    done = (step - 1) / max(1, updates)
     return {"constant": 1.0, "linear": 1.0 - done, "cosine": (1.0 + math.cos(math.pi * done)) / 2}[schedule]
 
 

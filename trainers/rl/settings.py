@@ -26,9 +26,9 @@ class MappoConfig:
     importance_cap: C of `losses.truncated_importance`, None where engine and trainer compute the same numbers;
     mismatch_limit: mean |trainer's - engine's log-prob| in nats above which an update stops the run, None: never.
     aggregate: what counts alike in every loss term and diagnostic, see `losses.token_weights`. Episodes are as long as
-    they are in the batch, whatever part of them a minibatch drew. kl_estimator: see `losses.reference_kl`.
+    they are in the batch, whatever part of them a minibatch drew. kl_estimator: see `losses.reference_kl`; "reward"
+    charges the term to what a turn earns (`ghar.trainers.rl.targets.charged`), with no loss of its own.
     critic: "head" on the policy's trunk, trained with it; "own": `ghar.trainers.rl.critic`.
-    kl_in: "reward" charges the term to what a turn earns (`ghar.trainers.rl.targets.charged`), with no loss of its own.
     estimator: "gae" (`rl.credit`), or one of `rl.estimators`, which need no critic: there is then no
     value loss, and value_clip, gamma, lam, credit, per_agent, critic_target and value_coef mean nothing.
     """
@@ -51,10 +51,9 @@ class MappoConfig:
     importance_cap: float | None
     mismatch_limit: float | None
     aggregate: losses.Aggregate = "token"
-    kl_estimator: losses.Kl = "k3"
+    kl_estimator: losses.Kl | Literal["reward"] = "k3"
     estimator: Literal["gae"] | Estimator = "gae"
     critic: Literal["head", "own"] = "head"
-    kl_in: Literal["loss", "reward"] = "loss"
 
     @property
     def needs_reference(self) -> bool:
@@ -64,7 +63,7 @@ class MappoConfig:
     @property
     def has_kl_loss(self) -> bool:
         """Whether the term to the reference is part of the loss."""
-        return self.needs_reference and self.kl_in == "loss"
+        return self.needs_reference and self.kl_estimator != "reward"
 
     @property
     def has_critic(self) -> bool:
@@ -90,7 +89,7 @@ def learning_rate(config: Config) -> float:
 
 def needs_reference(config: Config) -> bool:
     """Whether training compares the policy with the one after SFT."""
-    return config.trainer.method == "mappo" and (config.trainer.rl.kl > 0 or config.trainer.rl.ratio == "reference")
+    return config.trainer.method == "mappo" and (config.trainer.rl.kl > 0 or "eq16" in config.trainer.rl.as_printed)
 
 
 def settings_of(config: Config) -> MappoConfig:
@@ -107,8 +106,8 @@ def settings_of(config: Config) -> MappoConfig:
         credit=rl.credit,
         per_agent=rl.per_agent,
         kl=rl.kl,
-        ratio=rl.ratio,
-        critic_target=rl.critic_target,
+        ratio="reference" if "eq16" in rl.as_printed else "behaviour",
+        critic_target="reward" if "eq17" in rl.as_printed else "returns",
         value_coef=rl.value_coef,
         entropy=rl.entropy,
         max_grad_norm=rl.max_grad_norm,
@@ -116,7 +115,6 @@ def settings_of(config: Config) -> MappoConfig:
         mismatch_limit=MISMATCH_LIMIT[config.model.dtype],
         aggregate=rl.aggregate,
         estimator=rl.estimator,
-        kl_in=rl.kl_in,
         kl_estimator=rl.kl_estimator,
         critic="own" if has_critic(config) else "head",
     )

@@ -77,7 +77,7 @@ def prepare(
     index = sampled(rows)
     old = actor.evaluate(rows, cfg.micro_tokens)
     reference = actor.reference_logp(rows, cfg.micro_tokens) if cfg.needs_reference else None
-    if reference is not None and cfg.kl_in == "reward":
+    if reference is not None and cfg.kl_estimator == "reward":
         traj = charged(traj, rows, (old.logp - reference).cpu().numpy(), cfg.kl)
     values, after = _values(actor, old, rows, traj, cfg, critic)
     advantages, returns = _credited(traj, values, after, cfg)

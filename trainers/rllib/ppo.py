@@ -44,6 +44,7 @@ from ghar.trainers.runs.resume import as_yaml, occupied
 
 ENV = "navigation"
 FOLDER = "rllib"  # of the best update's checkpoint, below RUN/checkpoints
+HIDDEN = 64  # width of a layer
 STEPS = 6  # decisions an episode takes, about: RLlib counts steps where we count episodes
 SIDE_BY_SIDE = 32  # episodes that one forward pass serves
 LONGEST = 300.0  # seconds that sampling a batch may take
@@ -172,9 +173,7 @@ def ppo(config: Config, game: Game) -> Any:
     names = ["shared"] if shared else [f"{agent}_0" for agent in game.agents]
     observed, acted = game.spaces()
     mean, spread = returns_at_random(game, config.seed)
-    spec = RLModuleSpec(
-        MaskedModule, observed, acted, model_config={"hidden": rllib.hidden, "mean": mean, "spread": spread}
-    )
+    spec = RLModuleSpec(MaskedModule, observed, acted, model_config={"hidden": HIDDEN, "mean": mean, "spread": spread})
     batch = rl.episodes * STEPS
     steps = batch * rl.updates
     return (

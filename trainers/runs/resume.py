@@ -28,8 +28,8 @@ from ghar.trainers.report import report
 # which changes its numbers by float rounding at most.
 FREE = frozenset({
     "run_dir", "resume", "plan", "keep_last", "threads", "data.cache", "trainer.rl.save_every",
-    "retriever.service", "retriever.workers", "retriever.batch",
-    "deepspeed.checkpointing", "deepspeed.auto", "engine.device", "engine.kv_cache_gb", "engine.memory", "engine.sync",
+    "retriever.service", "retriever.workers",
+    "deepspeed.checkpointing", "engine.kv_cache_gb", "engine.memory", "engine.sync",
     "engine.sleep", "engine.max_batch",
     "ray.workers", "ray.rollout_actors", "ray.retrieval_actors", "ray.gpu", "ray.timeout_s",
     "env.in_flight", "model.max_length", "trainer.warmup.micro_batch", "trainer.rl.micro_tokens",
@@ -99,7 +99,7 @@ def finished(config: Config) -> bool:
         closed = bool(os.statvfs(there).f_flag & os.ST_RDONLY)
         number = errno.EROFS if closed else errno.EACCES
         raise BadInput(f"run_dir={path}: {told(OSError(number, os.strerror(number), str(there)))}")
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1 or config.deepspeed.auto or not kept.is_file():
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 or config.deepspeed.zero == "auto" or not kept.is_file():
         return False
     _compare(path, _read(kept), config)
     if "time" not in (RunFolder(path).summary() or {}):

@@ -8,7 +8,7 @@ import torch
 
 from ghar.config import DeepspeedConfig
 
-ALONE = DeepspeedConfig(stage=None, offload=False, checkpointing=False, auto=False)
+ALONE = DeepspeedConfig("none", checkpointing=False)
 # never looked at, but where DeepSpeed expects an accumulation it also adds up what is offloaded
 ACCUMULATE = 2
 

@@ -1,7 +1,7 @@
 """Two further sources of knowledge in the demo world: the patient's own distant past, and other patients' reports.
 
-A third and a fourth part of the story (envs/worlds/severity/story.py), for the shares `data.past`, `data.reports`,
-`data.chained` and `data.slopes`; without them the world is the same to the byte. Each has a code of its own in the
+A third and a fourth part of the story (envs/worlds/severity/story.py), in the shares of `MIXES` (data.mix) or others
+(`SourceShares`); without them the world is the same to the byte. Each has a code of its own in the
 record, which says where to ask and nothing about the grade, so that no source can stand in for another:
 
     own past    "earlier graft": years before the first visit an outpatient row (hosp/omr) gave the grade of its course,
@@ -32,6 +32,12 @@ import polars as pl
 from ghar.envs.worlds.severity import story
 
 NONE = (0.0, 0.0, 0.0, 0.0)
+MIXES = {  # data.mix -> share of visits that take two steps in the graph, and `SourceShares`
+    "graph": (story.TWO_STEPS, NONE),
+    "four": (0.25, (0.25, 0.2, 0.33, 0.33)),
+    "four_mostly_graph": (0.4, (0.1, 0.07, 0.33, 0.33)),
+    "four_mostly_patients": (0.1, (0.4, 0.3, 0.33, 0.33)),
+}
 NOBODY = -1
 DAY = 24 * 60
 TOLD_BY = 2  # stays in time for each unrecognised one

@@ -19,6 +19,7 @@ import numpy as np
 import polars as pl
 from rich.progress import track
 
+from ghar.config import DataConfig
 from ghar.envs.worlds.severity import sources, story
 from ghar.envs.worlds.severity.graph import build_graph
 from ghar.envs.worlds.severity.simulate import NOBODY, Visits, simulate, tail_of
@@ -44,6 +45,13 @@ def world_folder(
     if SourceShares(*further).any:
         share += "-sources" + "-".join(f"{part:g}" for part in further)
     return cache / "worlds" / f"v{FORMAT}-seed{seed}-patients{patients}{share}"
+
+
+def configured_world(data: DataConfig) -> World:
+    """The world of data.world_seed, data.patients and data.mix, in the cache; generated where it is not there."""
+    two_steps, further = sources.MIXES[data.mix]
+    root = world_folder(Path(data.cache), data.world_seed, data.patients, two_steps, further)
+    return generate_world(root, seed=data.world_seed, patients=data.patients, two_steps=two_steps, further=further)
 
 
 @dataclass(frozen=True)
@@ -114,9 +122,9 @@ def generate_world(
     possible = shares.reports * (1 + sources.TOLD_BY) <= 1 and shares.chained + shares.slopes <= 1
     if not possible or not all(0 <= share <= 1 for share in further):
         raise BadInput(
-            f"data.past, data.reports, data.chained and data.slopes are {list(further)} and must be shares between 0 "
-            "and 1, data.reports at most 1/3 (for each visit whose syndrome no one recognised there are two in which "
-            "it was treated in time), data.chained and data.slopes together at most 1 (shares of the same pasts)."
+            f"past, reports, chained and slopes are {list(further)} and must be shares between 0 and 1, reports at "
+            "most 1/3 (for each visit whose syndrome no one recognised there are two in which it was treated in time), "
+            "chained and slopes together at most 1 (shares of the same pasts)."
         )
     root = Path(root)
     vocabulary = load_vocabulary(story.whole_tail(patients, two_steps))

@@ -1,9 +1,9 @@
 """Any MEDS label file as a task (task=labels): what ACES, MEDS-DEV or EHRSHOT wrote, or what you made yourself.
 
-value column          answers, unless task.answers names them
+value column          answers, unless NAME.json names them
 boolean_value         no, yes
 categorical_value     the values, in the order of the alphabet
-integer_value         the values in order, at most `FEW` of them; with task.answers 0, 1, ... may stand for the answers
+integer_value         the values in order, at most `FEW` of them; 0, 1, ... may stand for the answers of NAME.json
 integer, float_value  bins: task.bins, else the quartiles of the file's values; an edge belongs to the bin above it
 
 A file has values in one of these columns. The prediction times are the file's; what is shown at them is said in
@@ -12,7 +12,7 @@ A file has values in one of these columns. The prediction times are the file's; 
 task.labels names a file or a folder, or one by its name in the folder labels/ of a MEDS folder; null is the only one
 there. NAME.json beside NAME.parquet asks in the user's words: "question" and "labels", the answers in the order of the
 values; "title", "category", "factual" and "counterfactual" (what speaks for and against), "meanings" of the answers and
-"advice", which EHR-RAG's prompts show. task.question and task.answers are stronger.
+"advice", which EHR-RAG's prompts show. task.question is stronger.
 """
 
 from __future__ import annotations
@@ -40,14 +40,12 @@ IN_WORDS = ("title", "category", "factual", "counterfactual", "advice")
 
 
 def located(config: TaskConfig, data: DataConfig) -> TaskConfig:
-    """The same with task.labels as a path, and question and answers as the file beside it has them.
+    """The same with task.labels as a path, and the question as the file beside it has it.
 
     Raises BadInput where there is no label file or none can be told from others, and for a question that is unreadable.
     """
     path = labels_path(config, data)
-    words = _in_words(path)
-    question, answers = config.question or words.get("question"), config.answers or words.get("labels")
-    return replace(config, labels=str(path), question=question, answers=answers)
+    return replace(config, labels=str(path), question=config.question or _in_words(path).get("question"))
 
 
 def label_file_card(config: TaskConfig, data: DataConfig, task: Task) -> TaskCard:
@@ -126,9 +124,9 @@ def label_file_task(config: TaskConfig) -> tuple[Task, pl.DataFrame]:
 
 def _answers(config: TaskConfig, path: Path, column: str, values: pl.Series) -> tuple[tuple[str, ...], pl.Series]:
     """The answers in order, and the number of each value's own."""
-    named = config.answers
+    named = _in_words(path).get("labels")
     if column in ("integer_value", "float_value"):
-        return _of_numbers(config, path, values)
+        return _of_numbers(config, path, named, values)
     if config.bins is not None:
         raise BadInput(f"task.bins cuts numbers, but {path} has {column}: leave it out.")
     if values.null_count():
@@ -140,16 +138,19 @@ def _answers(config: TaskConfig, path: Path, column: str, values: pl.Series) -> 
         return answers, values.cast(pl.Int64)
     found = sorted(values.unique())
     if named is not None and (unknown := [value for value in found if value not in named]):
-        raise BadInput(f"{path} has values that task.answers does not name ({', '.join(unknown[:5])}): name them too.")
+        file = _words_file(path).name
+        raise BadInput(f"{path} has values that {file} does not name ({', '.join(unknown[:5])}): name them too.")
     answers = named or tuple(found)
     return answers, values.replace_strict(list(answers), list(range(len(answers))), return_dtype=pl.Int64)
 
 
-def _of_numbers(config: TaskConfig, path: Path, values: pl.Series) -> tuple[tuple[str, ...], pl.Series]:
+def _of_numbers(
+    config: TaskConfig, path: Path, named: tuple[str, ...] | None, values: pl.Series
+) -> tuple[tuple[str, ...], pl.Series]:
     numbers = values.cast(pl.Float64)
     if not numbers.is_finite().fill_null(False).all():
         raise BadInput(f"{path} has values that are no finite numbers: correct the label file.")
-    named, found = config.answers, sorted(numbers.unique())
+    found = sorted(numbers.unique())
     if config.bins is None and values.dtype.is_integer() and (len(found) <= FEW or named is not None):
         if named is None:
             return tuple(f"{value:g}" for value in found), _ranks(numbers, found)
@@ -158,15 +159,15 @@ def _of_numbers(config: TaskConfig, path: Path, values: pl.Series) -> tuple[tupl
         if len(found) == len(named):
             return named, _ranks(numbers, found)
         raise BadInput(
-            f"task.answers has {len(named)} answers, but {path} has whole numbers from {found[0]:g} to {found[-1]:g}: "
-            "name one a number, or set task.bins."
+            f"{_words_file(path)} has {len(named)} labels, but {path.name} has whole numbers from {found[0]:g} to "
+            f"{found[-1]:g}: name one a number, or set task.bins."
         )
     edges = list(config.bins or ())
     edges = edges or sorted({float(edge) for edge in np.quantile(numbers.to_numpy(), (0.25, 0.5, 0.75))})
     own = [f"below {edges[0]:g}", *(f"{a:g} to below {b:g}" for a, b in pairwise(edges))]
     answers = named or (*own, f"{edges[-1]:g} or more")
     if len(answers) != len(edges) + 1:
-        raise BadInput(f"task.answers has {len(answers)} answers for {len(edges) + 1} bins: name one a bin.")
+        raise BadInput(f"{_words_file(path)} has {len(answers)} labels for {len(edges) + 1} bins: name one a bin.")
     return answers, pl.Series(np.searchsorted(edges, numbers.to_numpy(), side="right"))
 
 

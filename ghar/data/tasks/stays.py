@@ -16,7 +16,7 @@ los, strict    predicts at the admission itself: from any later hour on, being s
 dec, anchor    "discharge": 24 h before the end of the stay (the death, else the discharge), not before the admission,
                so that every in-hospital death is positive. The default, because the paper predicts from the
                visit-level history u_1 .. u_j+1, which is complete only then. "admission": death within 24 h after it.
-read, since    what the window counts from: the discharge, or, as the paper's formula has it ("encounter time"), the
+read, anchor   what the window counts from: the discharge, or, as the paper's formula has it ("encounter time"), the
                admission; a stay that is longer than the window is then negative.
 read           live discharges only; a patient's last visit is censored, not negative, and left out; a next admission
                that began before the discharge (overlapping stays) was known at the discharge and is left out too.
@@ -50,7 +50,6 @@ from ghar.errors import BadInput
 TaskName = Literal["los", "read", "dec"]
 Leakage = Literal["paper", "strict"]
 Anchor = Literal["discharge", "admission"]
-Since = Literal["discharge", "admission"]
 Stay = Literal["hospital", "ICU"]
 
 DAY = timedelta(days=1)
@@ -63,10 +62,9 @@ def make_samples(
     leakage: Leakage = "paper",
     anchor: Anchor = "discharge",
     window_days: int = 15,
-    since: Since = "discharge",
     legacy_order: bool = False,
 ) -> tuple[Task, list[Sample]]:
-    """The task and its samples, by patient and time; `anchor` concerns dec only, `window_days` and `since` read only.
+    """The task and its samples, by patient and time; `anchor` concerns dec and read, `window_days` read only.
 
     Times and choices are in the module's docstring. Raises BadInput when no visit of the cohort can be predicted.
     """
@@ -74,7 +72,7 @@ def make_samples(
     if task == "los":
         rows, about = _los(cohort.visits, leakage), los_task(cohort.stay)
     elif task == "read":
-        rows, about = _read(cohort.visits, window_days, legacy_order, since), read_task(window_days, cohort.stay)
+        rows, about = _read(cohort.visits, window_days, legacy_order, anchor), read_task(window_days, cohort.stay)
     elif task == "dec":
         rows, about = _dec(cohort.visits, anchor), dec_task(cohort.stay)
     else:
@@ -123,7 +121,7 @@ def _los(visits: pl.DataFrame, leakage: Leakage) -> pl.DataFrame:
     )
 
 
-def _read(visits: pl.DataFrame, window_days: int, legacy_order: bool, since: Since) -> pl.DataFrame:
+def _read(visits: pl.DataFrame, window_days: int, legacy_order: bool, anchor: Anchor) -> pl.DataFrame:
     window, end = pl.duration(days=window_days), pl.col("end")
     coming = pl.col("start").shift(-1).over(ordered_within(visits))
     if legacy_order:
@@ -135,9 +133,9 @@ def _read(visits: pl.DataFrame, window_days: int, legacy_order: bool, since: Sin
         over = pl.lit("group" in visits.columns) & coming.is_null()  # no return before the hospital stay was over
         live = ~pl.col("died") & end.is_not_null()
         rows, soon = visits.filter(live & (over | (coming >= end))), (pl.col("gap") <= window).fill_null(False)
-        gap = coming - pl.col("end" if since == "discharge" else "start")
+        gap = coming - pl.col("end" if anchor == "discharge" else "start")
     gaps = visits.select("visit_id", gap=gap, coming=coming)
-    closes = pl.col("end" if since == "discharge" else "start") + window
+    closes = pl.col("end" if anchor == "discharge" else "start") + window
     known = pl.when(soon).then("coming").otherwise(pl.max_horizontal(closes, "end"))
     return rows.join(gaps, on="visit_id", maintain_order="left").select(
         "visit_id", predicted_at="end", shown_until="end", label=soon.cast(pl.Int64), outcome_at=known

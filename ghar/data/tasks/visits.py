@@ -103,12 +103,12 @@ def visit_samples(
     labels: of one of EHRSHOT's tasks, as `label_rows` returns them; counted where there are none. Raises BadInput as
     `make_samples`, `next_visit_samples` and `labelled_samples` do, and for a task without visits.
     """
-    days, legacy, since = task.window_days, task.legacy_order, task.since
+    days, legacy, anchor = task.window_days, task.legacy_order, task.anchor
     if task.name == "kare_mortality":
         return next_visit_samples(cohort, "mortality", leakage=leakage, legacy_order=legacy)
     if task.name == "kare_readmission":
         # PyHealth, whose order legacy_order repeats, counts from admission to admission.
-        window = "released" if legacy or since == "admission" else "paper"
+        window = "released" if legacy or anchor == "admission" else "paper"
         return next_visit_samples(
             cohort, "readmission", leakage=leakage, window=window, window_days=days, legacy_order=legacy
         )
@@ -125,9 +125,7 @@ def visit_samples(
         return own_task_samples(cohort, task.name, leakage)
     if task.name not in ("los", "read", "dec"):
         raise BadInput(f"task={task.name} shows no visits of codes, which this system predicts from: choose another.")
-    about, made = make_samples(
-        cohort, task.name, leakage=leakage, anchor=task.anchor, window_days=days, since=since, legacy_order=legacy
-    )
+    about, made = make_samples(cohort, task.name, leakage=leakage, anchor=anchor, window_days=days, legacy_order=legacy)
     return about, complete_only(made, cohort) if task.complete else made
 
 

@@ -13,7 +13,7 @@ from ghar.trainers.recipe import train
 pytestmark = pytest.mark.slow
 
 SMALL = (
-    "+experiment=graphwalker_demo", "data.patients=150", "model.hidden=16", "model.layers=1", "model.heads=2",
+    "+experiment=graphwalker_demo", "data.patients=150", "model.hidden=16", "model.layers=1",
     "trainer.base.steps=3", "trainer.base.batch=8", "trainer.warmup.samples=40", "trainer.warmup.batch=8",
     "trainer.warmup.micro_batch=8", "trainer.warmup.epochs=1", "trainer.rl.updates=1", "trainer.rl.episodes=8",
     "trainer.rl.eval_samples=6", "task.max_test=8", "task.max_valid=8", "system.k_g=4", "system.effort=12",

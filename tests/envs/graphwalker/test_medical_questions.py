@@ -23,7 +23,7 @@ from ghar.llm.models import load_backbone
 from ghar.llm.policy import EnginePolicy, Policy
 
 OWN = ("system=graphwalker", "task=medqa", "data=medqa", "system.k=2", "system.k_g=3", "threads=1")
-TINY = ("model.hidden=16", "model.layers=1", "model.heads=2", "model.vocab=1100", "eval.bootstrap=20")
+TINY = ("model.hidden=16", "model.layers=1", "model.vocab=1100", "eval.bootstrap=20")
 PLACES = ("heart", "lung", "liver", "kidney", "brain")
 
 

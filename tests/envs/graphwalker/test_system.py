@@ -38,7 +38,7 @@ from tests.envs.graphwalker.selectors.walks import HashScorer
 NAMES = get_args(Name)
 FEW = "test samples with too few outcomes known before"
 QUICK = EncoderTraining(hidden=8, epochs=1, pretrain=1, batch=64, lr=1e-3, patience=1)
-TINY = ("model.hidden=16", "model.layers=1", "model.heads=2", "model.vocab=1100", "threads=1", "eval.bootstrap=20")
+TINY = ("model.hidden=16", "model.layers=1", "model.vocab=1100", "threads=1", "eval.bootstrap=20")
 SMALL = (
     *TINY, "system=graphwalker", "system.k=2", "system.k_g=3", "task.max_test=4",
     "task.max_valid=4", "data.patients=120",

@@ -1,0 +1,88 @@
+"""The system that asks for a label, of visits (labels.py) or of an examination (exam.py): what both have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from ghar.data.readers.notes import Notes
+from ghar.data.tasks.splits import Splits
+from ghar.envs.exprag.episode import ExpragSpec, play_exprag
+from ghar.envs.exprag.label_episode import LABEL_ROLES, LabelEpisodes
+from ghar.envs.exprag.report_corpus import ReportCorpus
+from ghar.envs.exprag.rows import label_row
+from ghar.envs.exprag.settings import Settings
+from ghar.envs.exprag.variants import LISTED, MAIN, PAIRS, RULE, prompts_of, spec_of, variants
+from ghar.envs.records import Records
+from ghar.envs.system import WORDS, Reader, Reporting, System, Training
+from ghar.episode import Act, Episode
+from ghar.errors import BadInput
+from ghar.llm.policy import FunctionPolicy
+from ghar.rewards.compose import EpisodeReward
+from ghar.rewards.outcome import score_outcome
+
+
+@dataclass(frozen=True)
+class Experience:
+    """What a label's own room knows of it.
+
+    corpus: of experience, `noun` in the report's counts. cases: cut to what a reader takes. rule: answers without a
+    language model. sources: texts that the experience is made of. episodes: makes them, of a spec.
+    """
+
+    corpus: ReportCorpus
+    noun: str
+    cases: Callable[[Reader], Splits[Any]]
+    rule: Callable[[Act], str]
+    sources: tuple[Notes, ...] = ()
+    episodes: Callable[[ExpragSpec], LabelEpisodes] = LabelEpisodes
+
+
+def build_label_system(records: Records, settings: Settings, found: Experience) -> System[Any]:
+    """EXPRAG over some experience. BadInput for settings that labels know nothing of."""
+    config, corpus, cases = records.config, found.corpus, found.cases(WORDS)
+    played = variants(spec_of(config, settings), found.episodes)
+    rule = partial(FunctionPolicy, found.rule)
+    read = {name: number for notes in found.sources for name, number in notes.counts.items()}
+    made: System[Any] = System(
+        name="exprag",
+        task=records.task,
+        agents=("top",),
+        roles=LABEL_ROLES,
+        cases=cases,
+        episode=play_exprag,
+        corpus=corpus,
+        reward=partial(_reward, config.reward.eta),
+        variants=played,
+        main=MAIN,
+        listed=LISTED,
+        read_by=lambda reader: replace(made, cases=found.cases(reader)),
+        fixed={RULE: rule},
+        origin=records.provenance(*found.sources),
+        training=Training(
+            teacher=RULE, texts=lambda: prompts_of(cases.train, played[MAIN], corpus, rule(), config)
+        ),
+        report=Reporting(
+            row=label_row,
+            counts=records.counts() | {f"{found.noun} that are experience": len(corpus.index), **read},
+            comparisons=PAIRS,
+        ),
+    )
+    return made
+
+
+def check_label_settings(settings: Settings, task: str) -> None:
+    """BadInput for what only DischargeQA's questions have."""
+    other = f"task={task} asks for a label"
+    if settings.retriever == "flare":
+        raise BadInput(f"system.retriever=flare looks up while an answer is written, but {other}: choose another.")
+    if settings.ranker in ("task_focused", "complementary"):
+        raise BadInput(f"system.ranker={settings.ranker} weighs what a question is about, but {other}: choose another.")
+    if settings.judged:
+        raise BadInput(f"system.judged={settings.judged} compares rankers on DischargeQA, but {other}: set it to 0.")
+
+
+def _reward(eta: float, episode: Episode, case: Any) -> EpisodeReward:
+    return score_outcome(episode, case.label, eta)
