@@ -42,11 +42,13 @@ def graph_system(
     settings: the system's keys, whose `name` is its module's. episode: a function of the module, of a case and the
     settings; it is sent to other processes. rule: the reply to an act, as the text that a model would write; it is the
     variant "scripted" and the teacher of the warm-up. agents, roles: all that acts name; decides: roles whose reply is
-    the prediction. parts: any other part of `System` by name, such as a reward, or a corpus with its partitions. BadInput
-    without a graph, and for a corpus with the graph's partitions.
+    the prediction. parts: any other part of `System` by name, such as a reward, or a corpus with its partitions.
+    BadInput without a graph, and for a corpus that would have the graph's partitions.
     """
     if "corpus" in parts and "partitions" not in parts:
-        raise BadInput("graph_system(corpus=...) has the graph's partitions: give the partitions of your corpus too, () for none.")
+        raise BadInput(
+            "graph_system(corpus=...) would have the graph's partitions: give those of your corpus too, () for none."
+        )
     cut, config, main = CutCases(records), records.config, settings.name.rpartition(".")[2]
     corpus, partitions = graph_corpus(records)
     played = Variant(main, spec=settings)

@@ -18,8 +18,8 @@ class Settings:
     rewrites: Count = 3  # queries that fill the queue at the start, K
     max_iterations: Count | None = None  # I of Algorithm 1; null is 6, and 4 at scale=demo
     max_paths: Count = 3  # meta-paths per retrieval
-    # what is asked: graph (meta-paths), past (the patient's own), reports (of similar patients), a system with partitions
-    # (kare), a folder of texts (./notes)
+    # what is asked: graph (meta-paths), past (the patient's own), reports (of similar patients), a system with
+    # partitions (kare), a folder of texts (./notes)
     sources: tuple[str, ...] = ("graph",)
     prices: tuple[NotNegative, ...] = ()  # of asking each of them once, in units of the reward; empty: all are free
     ablation: Literal["none", "ni", "nt", "nl", "nm"] = "none"  # Table VII; NS is composition=separate

@@ -63,7 +63,7 @@ def test_read_counts_of_the_demo(cohort, demo_admissions):
     for leakage in ("paper", "strict"):
         samples = make_samples(cohort, "read", leakage=leakage)[1]
         assert labels(samples) == {0: live.height - soon, 1: soon} == {0: 137, 1: 38}
-    # docs/traps.md, trap 1: of the visits with all three kinds of codes 28 of 108, in time order (52 of 104 in id order)
+    # trap 1: of the visits with all three kinds of codes 28 of 108, in time order (52 of 104 in id order)
     newest = [(s.history[-1], s.label) for s in make_samples(cohort, "read")[1]]
     full = [label for v, label in newest if v.diagnoses and v.procedures and v.medications]
     assert (len(full), sum(full)) == (108, 28)

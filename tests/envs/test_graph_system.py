@@ -25,7 +25,7 @@ def test_a_corpus_comes_with_its_partitions(small_records: Records, tmp_path: An
     corpus = FolderCorpus.read(tmp_path)
     settings: Any = small_records.config.system
     made = dict(episode=lambda case, spec: iter(()), rule=lambda act: "", roles=("answer",))
-    with pytest.raises(BadInput, match="give the partitions of your corpus too"):
+    with pytest.raises(BadInput, match="give those of your corpus too"):
         graph_system(small_records, settings, **made, corpus=corpus)  # type: ignore[arg-type]
     parts = (Part("wards", "what wards report"),)
     system = graph_system(small_records, settings, **made, corpus=corpus, partitions=parts)  # type: ignore[arg-type]

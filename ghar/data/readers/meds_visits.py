@@ -16,7 +16,7 @@ death                   died in the stay when MEDS_DEATH comes after its start, 
                         code says DIED, EXPIRED or DECEASED. Of several deaths of a patient one is true (deaths.py).
 events                  belong to the stay their identifier names, else to the last one that began at or before them and
                         had not ended; an order of a drug that lies in no stay, to the one that begins within a day,
-                        else to the one that ended within a day (trap 3, docs/traps.md); static events and all others to none
+                        else to the one that ended within a day (trap 3); static events and all others to none
                         ("events_without_visit").
 """
 

@@ -11,7 +11,7 @@ dates         where a datetime is missing, or is of another day than the date be
               a table's datetimes are all at midnight, the day is all that is said: a fact is known at its last second,
               and a visit ends with it.
 deaths        the table death and a discharge to death (by concept or by word); one death a patient (deaths.py).
-conditions,   of a visit are coded when it ends, and known from then on (trap 2, docs/traps.md). OMOP has no time of storing:
+conditions,   of a visit are coded when it ends, and known from then on (trap 2). OMOP has no time of storing:
 procedures    measurements are known when they were made, some hours too early, as in MIMIC-III (trap 4), but for a
               code of ICD, which may stand in any table.
 observations  are read where the source coded them in ICD or CPT4, as many a diagnosis is put there; the others have no

@@ -24,7 +24,7 @@ For guo_readmission the benchmark's text leaves out all readmissions of the same
 day an earlier stay began: here both.
 
 Refused for a cohort whose visits have groups (eICU): every task here compares times of different hospital stays of a
-patient, which have no known order there (trap 7, docs/traps.md).
+patient, which have no known order there (trap 7).
 
 One rule for labels and samples: what has a time up to and including the prediction time was there, as MEDS defines it;
 a label counts only what comes later. leakage="paper" shows every such event, "strict" those that were also recorded by

@@ -7,7 +7,7 @@ mortality    the patient dies in the next visit. Conditions on there being a nex
 readmission  window="paper": the next admission begins at most 15 days after the discharge; "released": less than 15
              days after the admission, as the released code counts.
 
-legacy_order=True walks through the visits as PyHealth 1.1.x does (trap 1, docs/traps.md; `ghar.data.tasks.stays`): by id,
+legacy_order=True walks through the visits as PyHealth 1.1.x does (trap 1; `ghar.data.tasks.stays`): by id,
 negative gaps and deaths included. With window="released" this is what the released code computes.
 
 Excluded: a patient's last visit (censored, not negative); in-hospital deaths; a next visit that began before the

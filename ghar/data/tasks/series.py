@@ -29,7 +29,7 @@ readmission  death within 30 days counts as the prompt says, as far as the cohor
 los          showing the whole stay gives the answer away by its number of steps, hence strict. los="remaining" is what
              the released code predicts: the rest of the stay, here from 24 h on and shown those 24 h, in both modes.
 Which values: numbers of the stay, or of the patient in that time without a stay. leakage="paper" cuts on the time a
-value was measured, "strict" also on the time it was stored (trap 4, docs/traps.md). Stays without any value are left out. The
+value was measured, "strict" also on the time it was stored (trap 4). Stays without any value are left out. The
 paper takes the last visit of patients with two or more: `ghar.data.tasks.subsets.last_of_patients`.
 """
 

@@ -1,6 +1,6 @@
 """The three tasks of the GHAR paper on a cohort: length of stay, readmission and 24-hour decompensation.
 
-Visits are in time order (trap 1, docs/traps.md), which is checked. What each task predicts, when, and what it shows:
+Visits are in time order (trap 1 of docs/traps.md), which is checked. What each task predicts, when, and what it shows:
 
 task  label                                            history        predicted at, paper   predicted at, strict
 los   floor(days) of the stay in 10 classes            u_1 .. u_j+1   discharge (or death)  admission

@@ -58,7 +58,7 @@ def last_of_patients(samples: Sequence[S], visits: Mapping[int, int]) -> list[S]
 def known_by(samples: Sequence[Sample]) -> np.ndarray:
     """int64 [n], microseconds: when each outcome was known at the latest, `NEVER` where no one knows.
 
-    With data.earlier a training sample may be shown to those alone who are predicted then or later (trap 8, docs/traps.md).
+    With data.earlier a training sample may be shown to those alone who are predicted then or later (trap 8).
     Times of different patients can be compared as far as the source shifts them alike; MIMIC shifts each patient on its
     own, so there the cut by time says little.
     """
