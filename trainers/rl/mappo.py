@@ -181,7 +181,7 @@ def total_loss(scores: Scores, targets: Targets, weight: float, cfg: MappoConfig
     else:
         total = policy + 0.0 * scores.values.sum()  # ZeRO wants every weight in the graph
     total = total - cfg.entropy * entropy
-    if targets.reference is not None and cfg.has_kl_loss:
+    if targets.reference is not None and cfg.kl_estimator != "reward":  # has_kl_loss
         kl = losses.reference_kl(scores.logp, targets.reference, weights, weight, cfg.kl_estimator)
         parts["kl_reference"] = kl
         total = total + cfg.kl * parts["kl_reference"]
