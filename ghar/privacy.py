@@ -260,13 +260,11 @@ def _written(path: Path) -> Sent:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """No other process of the run writes its log meanwhile."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        lock(handle, folder, wait=True)
+    """No other process of the run writes its log meanwhile. A file is locked, which NFS wants open for writing, and
+    not the folder."""
+    with (folder / ".sent.lock").open("w") as file:
+        lock(file, folder, wait=True)
         yield
-    finally:
-        os.close(handle)
 
 
 LOG = SentLog()

@@ -34,6 +34,7 @@ from ghar.interrupt import EXIT, stop_on_terminate
 from ghar.launch import help as helping
 from ghar.launch.renamed_keys import GONE, replaced
 from ghar.privacy import ask_gate
+from ghar.scratch import use_own_folder
 
 # Beside launch/ in a clone, in it where it is installed (setup.py).
 HERE = Path(__file__).resolve().parent
@@ -103,8 +104,10 @@ def ask(config: Config) -> None:
 
 
 def _careful() -> None:
-    """What this process and its children write is the user's own; SIGTERM stops them as Ctrl-C does."""
+    """What this process and its children write is the user's own, and what they write for a moment goes with them;
+    SIGTERM stops them as Ctrl-C does."""
     os.umask(0o077)
+    use_own_folder()
     stop_on_terminate()
 
 
