@@ -126,7 +126,7 @@ def _told() -> Iterator[None]:
         sentence = told(error) or fate(error)
         if sentence is None:
             raise
-        _stop(BadInput(sentence))
+        _stop(BadInput(sentence), alone=True)
 
 
 @contextmanager
@@ -361,9 +361,9 @@ def _in_sweep(config: Config) -> Config:
     return dataclasses.replace(config, run_dir=str(Path(config.run_dir) / str(HydraConfig.get().job.num)))
 
 
-def _stop(error: BadInput) -> NoReturn:
-    """Say what is wrong (once, under torchrun) and leave."""
-    if os.environ.get("RANK", "0") == "0":
+def _stop(error: BadInput, alone: bool = False) -> NoReturn:
+    """Say what is wrong and leave. alone: it may be wrong in this process only; else process 0 of torchrun says it."""
+    if alone or os.environ.get("RANK", "0") == "0":
         print(error, file=sys.stderr)
     # SystemExit is no Exception, so it passes through Hydra.
     raise SystemExit(2)
