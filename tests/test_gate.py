@@ -319,3 +319,21 @@ def test_a_folder_with_credentialed_weights_is_credentialed_whatever_the_data(
     config = small_config(f"run_dir={tmp_path}")
     assert of_credentialed(config) and Records(config).credentialed(small_records.cohort)
     assert not of_credentialed(small_config(f"run_dir={tmp_path / 'other'}"))
+
+
+def test_no_redirect_and_no_proxy_leads_a_prompt_elsewhere(listener: Listener, monkeypatch: pytest.MonkeyPatch):
+    """A server of this machine that sends its callers on, and a proxy of the user's environment."""
+    from ghar.llm.api import ApiEngine, ApiSettings
+    from ghar.llm.engine import Request
+    from tests.llm.test_exchange import head, sending, speaking
+
+    elsewhere = f"http://127.0.0.2:{listener.port}"
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, elsewhere)
+    for status in ("301 Moved", "302 Found", "307 Temporary Redirect", "308 Permanent Redirect"):
+        with speaking(sending(head(f"location: {elsewhere}/v1", "content-length: 0", status=status))) as url:
+            engine = ApiEngine(ApiSettings(f"{url}/v1", "m", None, True, 1), credentialed=True, allow=())
+            with pytest.raises(BadInput, match=rf"refused \({status[:3]}"):
+                engine.generate([Request("a patient", 4)])
+            engine.close()
+    assert listener.heard == 0

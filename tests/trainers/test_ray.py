@@ -173,6 +173,18 @@ def test_who_asks_for_no_gpu_sees_none(cluster: None):
     assert ray.get(Curious.remote().sees.remote(), timeout=600) == ""  # type: ignore[attr-defined]
 
 
+def test_a_machine_that_joins_the_cluster_is_asked_for(monkeypatch: pytest.MonkeyPatch):
+    """RAY_ADDRESS names one machine of a cluster; another one may have joined, before the run or during it."""
+    nodes = [{"NodeManagerAddress": address, "Alive": alive} for address, alive in (("10.0.0.1", True),
+             ("10.0.0.9", True), ("10.0.0.7", False))]  # fmt: skip
+    monkeypatch.setattr(ray, "nodes", lambda: nodes)
+    monkeypatch.setattr(ray.util, "get_node_ip_address", lambda: "10.0.0.1")
+    with pytest.raises(BadInput, match=r"'10\.0\.0\.9'.*privacy\.allow"):
+        ray_pool.check_nodes(load(["ray=cluster"]), True)
+    ray_pool.check_nodes(load(["ray=cluster"]), False)
+    ray_pool.check_nodes(load(["ray=cluster", "privacy.allow=['10.0.0.9']"]), True)
+
+
 def test_a_worker_that_lost_another_one_is_no_error_of_its_own():
     cut, own = RuntimeError("[pair.cc:534] Connection closed by peer [10.0.0.2]:3871"), RuntimeError("shapes differ")
     assert ray_train._lost([cut, ActorDiedError()]) and ray_train._lost([cut, cut])
