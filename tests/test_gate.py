@@ -102,8 +102,9 @@ def test_experts_and_addresses_of_any_key_are_on_the_list(tmp_path: Path):
     assert [one.name for one in destinations(config) if one.patients] == ["there.example"]
 
 
-def test_a_ray_cluster_is_on_the_list(monkeypatch: pytest.MonkeyPatch):
-    config = load(["ray=cluster"])
+@pytest.mark.parametrize("group", ["ray=cluster", "rllib=ppo"])
+def test_a_ray_cluster_is_on_the_list(group: str, monkeypatch: pytest.MonkeyPatch):
+    config = load([group])
     for address, name in (("ray://10.1.2.3:10001", "10.1.2.3"), ("head.example:6379", "head.example")):
         monkeypatch.setenv("RAY_ADDRESS", address)
         assert [one.name for one in destinations(config) if one.patients] == [name]
@@ -120,6 +121,18 @@ def test_what_is_allowed_or_open_passes(tables: Path, tmp_path: Path):
     asked: list[int] = []
     ask_gate(load([REAL, f"data.root={tables}", f"run_dir={tmp_path}"]), lambda: bool(asked.append(1)))
     assert not asked  # nothing leaves, so no one need know
+
+
+def test_a_comparison_asks_for_each_of_its_systems(tables: Path, tmp_path: Path, listener: Listener):
+    from ghar.trainers.compare import ComparedSystem, compare
+
+    cache, run = tmp_path / "cache", tmp_path / "run"
+    words = ["task=read", REAL, f"data.root={tables}", f"data.cache={cache}", f"run_dir={run}"]
+    away = destination("service", listener.port)
+    configs = load([*words, "system=ghar"]), load([*words, "system=exprag", *away])
+    with pytest.raises(BadInput, match=r"'gate\.invalid' \(retriever\.service\).*privacy\.allow"):
+        compare([ComparedSystem(one.system.name, one, "") for one in configs], [], [], tmp_path / "table")
+    assert listener.heard == 0 and not cache.exists() and not (tmp_path / "table").exists()
 
 
 @pytest.mark.slow
