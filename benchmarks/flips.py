@@ -1,10 +1,11 @@
 """Flipped bits in everything that a run keeps and reads again: each is found, or what is read is the same.
 
 Kinds: the cohort, graph, indexes (sparse, dense, reports), event store, summaries, base model, checkpoint, lessons and
-answers of an expert, made of generated patients. For every flip a random file is taken, one bit of one byte
-in it changed, and what was kept is opened as a run opens it. Found: it is refused or named. Harmless: what was read
-equals what was written. Anything else is silent damage. Verification is timed beside a warm start (a
-process that imports what a training needs and opens the same caches).
+answers of an expert, made of generated patients; and, with as many flips as all of them together, the folder of a run
+with five steps (`write_run`), of which all is read that reports, exports and evaluations read. For every flip a random
+file is taken, one bit of one byte in it changed, and what was kept is opened as a run opens it. Found: it is refused or
+named. Harmless: what was read equals what was written. Anything else is silent damage. Verification is timed beside a
+warm start (a process that imports what a training needs and opens the same caches).
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from typing import Any
 
 import numpy as np
 
+from ghar.progress import track
+
 ROOT = Path(__file__).resolve().parents[1]
 OVERRIDES = ("data.patients=60", "retriever=hashing")
 
@@ -38,16 +41,20 @@ class Kept:
 
 
 def flips(folder: Path, *, count: int, seed: int, timed: bool = True) -> dict[str, Any]:
-    """`count` flips shared out among the kinds; found, harmless and silent ones of each, and (timed) the cost of
-    looking."""
+    """`count` flips shared out among the kinds, and `count` in the folder of a run; found, harmless and silent ones of
+    each, and (timed) the cost of looking."""
     shutil.rmtree(folder / "flips", ignore_errors=True)
     rng, kinds = np.random.default_rng(seed), make(folder / "flips")
+    shares = dict.fromkeys(kinds, -(-count // len(kinds))) | {"run folder": count}
+    run = folder / "flips" / "whole-run"
+    write_run(run)
+    kinds["run folder"] = Kept(run, lambda: read_run(run).encode())
     found: dict[str, Counter[str]] = {name: Counter() for name in kinds}
     for name, kept in kinds.items():
         right = kept.read()
         files = [path for path in sorted(kept.root.rglob("*")) if path.is_file() and path.stat().st_size]
         files = files or [kept.root]
-        for _ in range(-(-count // len(kinds))):
+        for _ in track(range(shares[name]), f"Flip bits: {name}", shares[name]):
             path = files[int(rng.integers(len(files)))]
             found[name][_judge(kept, path, right, rng)] += 1
     total = sum((Counter(counts) for counts in found.values()), Counter())
@@ -93,6 +100,50 @@ def _judge(kept: Kept, path: Path, right: bytes, rng: np.random.Generator) -> st
         verdict = "untold"
     path.write_bytes(whole)
     return verdict
+
+
+MODEL = {"architecture": "a", "tokenizer": "t", "base": "b", "trained": "{}"}
+SCORES = {1: 0.3, 2: 0.9, 3: 0.8, 4: 0.91, 5: 0.2}  # of the steps of `write_run`
+ROW = {"policy": "a", "split": "test", "sample_id": "s1", "reward": 1.0, "correct": True}
+
+
+def write_run(run: Path) -> None:
+    """Write a run folder with five steps, metrics, episodes of two variants and of training, groups and a summary."""
+    import torch
+
+    from ghar.metrics.runfolder import RunFolder
+    from ghar.trainers.runs import checkpoint
+
+    folder = RunFolder.open(run)
+    folder.write_config("seed: 7\nsystem:\n  name: ghar\n")
+    for step, score in SCORES.items():
+        folder.log({"step": step, "phase": "rl", "eval/reward": score})
+        folder.write_training_episodes(step, [ROW | {"update": step, "attempt": 0}])
+        weights, state = {"w": torch.full((4,), float(step))}, {"best": score, "upcoming": [1, 2, 3]}
+        kept = checkpoint.Checkpoint(weights, {"own": {}}, checkpoint.random_state(), state, step, score)
+        checkpoint.save(run / "checkpoints", kept, MODEL, checkpoint.KeepPolicy(5, 5))
+    for name in ("a", "b"):
+        folder.write_episodes(name, [ROW | {"policy": name, "sample_id": f"s{i}"} for i in range(20)])
+    folder.write_groups({"s1": {"sex": "F"}})
+    folder.write_summary({"policies": {"a": {"accuracy": [0.5, 0.4, 0.6]}}, "generated": True})
+
+
+def read_run(run: Path) -> str:
+    """All that reports, exports and evaluations read of a run folder."""
+    from ghar.metrics.runfolder import RunFolder
+    from ghar.trainers.runs import checkpoint
+
+    folder = RunFolder(run)
+    found: list[Any] = [folder.config_text(), folder.metrics(), folder.summary(), folder.groups()]
+    found += [list(folder.episodes(name)) for name in folder.episode_names()]
+    found += list(folder.training_episodes())
+    for which in ("best", "latest"):
+        step = checkpoint.find(run / "checkpoints", which)
+        assert step is not None
+        loaded = checkpoint.load(step, MODEL)
+        found.append([step.name, loaded.step, loaded.score, loaded.credentialed, loaded.weights["w"].tolist()])
+        found.append(sorted(loaded.state.items()))
+    return json.dumps(found)
 
 
 def make(folder: Path) -> dict[str, Kept]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
 from platformdirs import user_cache_path
 
 from ghar.errors import BadInput
@@ -61,11 +62,20 @@ def cache_of(folder: str | None) -> Path:
 
 
 def sweep(path: Path) -> None:
-    """Remove what killed writers of `path` left beside it (.NAME.PID.tmp), but for what may still be in the making."""
+    """Remove what killed writers of `path` left beside it (.NAME.PID.tmp).
+
+    What may still be in the making stays: what is young, as its writer may be on another machine, and what is of a
+    process that lives here, whatever a clock that jumped says.
+    """
     for left in path.parent.glob(f".{path.name}.*.tmp"):
         with suppress(FileNotFoundError):
-            if time.time() - left.stat().st_mtime > ABANDONED:
+            if is_old(left) and not psutil.pid_exists(int(left.name.split(".")[-2])):
                 left.unlink()
+
+
+def is_old(path: Path) -> bool:
+    """Whether a file's time says that no one writes it any more; a clock was set back where it is in the future."""
+    return abs(time.time() - path.stat().st_mtime) > ABANDONED
 
 
 @contextmanager

@@ -23,6 +23,8 @@ FATES = {
     "OutOfMemoryError": f"The memory of the GPU is used up: {MEMORY}",
     "EngineDeadError": "vLLM's engine has ended: see its message above",
 }
+# What gloo and NCCL say where another process of the run has ended, in a RuntimeError.
+CUT_OFF = ("Connection closed by peer", "Connection reset by peer", "remote process exited")
 
 
 def missing_extra(error: BaseException) -> str | None:
@@ -43,6 +45,8 @@ def fate(error: BaseException) -> str | None:
         return f"{error} What was saved stays. Start again with engine=hf, which holds no copy of the weights."
     if found is None and "can't allocate memory" in str(error):  # torch on a CPU
         found = FATES["MemoryError"]
+    if isinstance(error, RuntimeError) and any(words in str(error) for words in CUT_OFF):
+        found = "Another process of this run has ended: see what it says"
     if found is not None:
         said = (str(error).splitlines() or [""])[0][:200]
         return f"{found}, then start the same command again ({said})."

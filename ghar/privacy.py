@@ -29,6 +29,7 @@ from ghar.lock import lock
 from ghar.sections import leaves
 
 WANDB, HUB = "wandb", "huggingface.co"
+WANDB_SERVER = "https://api.wandb.ai"  # `wandb` in privacy.allow means this one; any other must be named besides
 HOW_TO_DOWNLOAD = f", or let it be downloaded with 'privacy.allow=[{HUB}]'"
 SENT = "sent.json"  # in a run folder
 ADDRESS = re.compile(r"https?://[^\s'\"]+", re.IGNORECASE)
@@ -62,6 +63,9 @@ def destinations(config: Config) -> list[Destination]:
     found = []
     if config.logger.wandb != "disabled":  # `wandb sync` would send offline files later
         found.append(Destination(WANDB, "logger.wandb", "metrics, the configuration, episodes"))
+        server = os.environ.get("WANDB_BASE_URL") or WANDB_SERVER
+        if server.rstrip("/") != WANDB_SERVER and (host := host_of(server)) is not None:
+            found.append(Destination(host, "WANDB_BASE_URL", "metrics, the configuration, episodes"))
     for key, value in plain_values(asdict(config)):
         if isinstance(value, str):
             hosts = [host for address in ADDRESS.findall(value) if (host := host_of(address)) is not None]
@@ -148,6 +152,13 @@ def check_url(cohort_credentialed: bool, url: str, allow: Sequence[str]) -> None
     host = host_of(url)
     if host is not None:
         check_destination(cohort_credentialed, host, allow)
+
+
+def check_wandb(cohort_credentialed: bool, server: str, allow: Sequence[str]) -> None:
+    """`check_destination` for W&B, and for the host of its server where that is another one than W&B's own."""
+    check_destination(cohort_credentialed, WANDB, allow)
+    if server.rstrip("/") != WANDB_SERVER:
+        check_url(cohort_credentialed, server, allow)
 
 
 def host_of(url: str) -> str | None:
@@ -260,13 +271,11 @@ def _written(path: Path) -> Sent:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """No other process of the run writes its log meanwhile."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        lock(handle, folder, wait=True)
+    """No other process of the run writes its log meanwhile. A file is locked, which NFS wants open for writing, and
+    not the folder."""
+    with (folder / ".sent.lock").open("w") as file:
+        lock(file, folder, wait=True)
         yield
-    finally:
-        os.close(handle)
 
 
 LOG = SentLog()

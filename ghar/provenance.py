@@ -13,7 +13,6 @@ import hmac
 import json
 import os
 import secrets
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ghar import seal
+from ghar.scratch import system_folder
 
 MARK = "provenance.json"  # in the folder of a model, a checkpoint or an export
 
@@ -109,7 +109,7 @@ def _signature(found: Mapping[str, Any]) -> str:
 def _key() -> bytes:
     """This user's key on this machine: 32 bytes, readable by no one else, drawn when first asked for."""
     home = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
-    for place in (home / "ghar", Path(tempfile.gettempdir()) / f"ghar-{os.getuid()}"):
+    for place in (home / "ghar", system_folder() / f"ghar-{os.getuid()}"):
         with suppress(OSError):
             return _kept_key(place / "signing.key")
     return _LAST_RESORT

@@ -34,6 +34,7 @@ from ghar.interrupt import EXIT, stop_on_terminate
 from ghar.launch import help as helping
 from ghar.launch.renamed_keys import GONE, replaced
 from ghar.privacy import ask_gate
+from ghar.scratch import use_own_folder
 
 # Beside launch/ in a clone, in it where it is installed (setup.py).
 HERE = Path(__file__).resolve().parent
@@ -103,8 +104,10 @@ def ask(config: Config) -> None:
 
 
 def _careful() -> None:
-    """What this process and its children write is the user's own; SIGTERM stops them as Ctrl-C does."""
+    """What this process and its children write is the user's own, and what they write for a moment goes with them;
+    SIGTERM stops them as Ctrl-C does."""
     os.umask(0o077)
+    use_own_folder()
     stop_on_terminate()
 
 
@@ -123,7 +126,7 @@ def _told() -> Iterator[None]:
         sentence = told(error) or fate(error)
         if sentence is None:
             raise
-        _stop(BadInput(sentence))
+        _stop(BadInput(sentence), alone=True)
 
 
 @contextmanager
@@ -358,9 +361,9 @@ def _in_sweep(config: Config) -> Config:
     return dataclasses.replace(config, run_dir=str(Path(config.run_dir) / str(HydraConfig.get().job.num)))
 
 
-def _stop(error: BadInput) -> NoReturn:
-    """Say what is wrong (once, under torchrun) and leave."""
-    if os.environ.get("RANK", "0") == "0":
+def _stop(error: BadInput, alone: bool = False) -> NoReturn:
+    """Say what is wrong and leave. alone: it may be wrong in this process only; else process 0 of torchrun says it."""
+    if alone or os.environ.get("RANK", "0") == "0":
         print(error, file=sys.stderr)
     # SystemExit is no Exception, so it passes through Hydra.
     raise SystemExit(2)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from ghar.scratch import use_own_folder
 
 if TYPE_CHECKING:  # the fixtures import what they need: most tests need none of it
     from ghar.config import Config
@@ -20,6 +23,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("WANDB_MODE", "offline")
 
 ROOT = Path(__file__).resolve().parents[1]
+os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # of tmp_path, which outlives the tests
+use_own_folder()  # for what libraries leave behind
 os.environ.setdefault("GHAR_CACHE", str(ROOT / ".cache" / "ghar"))  # tests leave nothing in the user's own
 
 # The same examples everywhere, judged by what they show and not by how fast; `make explore` draws others.

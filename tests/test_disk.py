@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -77,9 +78,13 @@ def test_paths_of_the_file_system_are_sentences(tmp_path: Path) -> None:
 
 
 def test_old_leavings_of_killed_writers_are_removed_and_young_ones_stay(tmp_path: Path) -> None:
-    old, young = tmp_path / ".numbers.npz.11.tmp", tmp_path / ".numbers.npz.12.tmp"
-    for path in (old, young):
+    """A writer that lives keeps its file whatever the clock says; what is from the future was left by another clock."""
+    none = 99_999_990  # above all numbers of processes
+    old, young, future = (tmp_path / f".numbers.npz.{none + i}.tmp" for i in range(3))
+    alive = tmp_path / f".numbers.npz.{os.getppid()}.tmp"
+    for path in (old, young, future, alive):
         path.write_bytes(b"half")
-    os.utime(old, (0, 0))
+    for path, seconds in ((old, 0), (alive, 0), (future, time.time() + 86_400)):
+        os.utime(path, (seconds, seconds))
     save_arrays(tmp_path / "numbers.npz", a=np.arange(3))
-    assert sorted(path.name for path in tmp_path.iterdir()) == [young.name, "numbers.npz"]
+    assert {path.name for path in tmp_path.iterdir()} == {young.name, alive.name, "numbers.npz"}

@@ -66,6 +66,19 @@ def test_a_launcher_that_cannot_write_says_so(tmp_path: Path):
     assert "Traceback" not in done.stderr
 
 
+def test_a_process_says_what_happened_to_it_alone(tmp_path: Path):
+    """Under torchrun process 0 speaks for all, but not for one that lost the others, which may be process 0 itself."""
+    code = (
+        "import sys; sys.path.insert(0, '.')\n"
+        "import ghar.launch.entry as entry\n"
+        "def job(config): raise RuntimeError('[pair.cc:534] Connection closed by peer [10.0.0.2]:3871')\n"
+        "entry.launch(job)"
+    )
+    done = run_python("-c", code, f"run_dir={tmp_path}", env={"RANK": "1"})
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "Another process of this run has ended: see what it says, then start the same command again" in done.stderr
+
+
 @pytest.fixture
 def interruptible() -> Iterator[None]:
     """Ctrl-C as a terminal has it; a job in the background of a script is started with SIGINT ignored."""

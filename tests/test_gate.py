@@ -102,8 +102,9 @@ def test_experts_and_addresses_of_any_key_are_on_the_list(tmp_path: Path):
     assert [one.name for one in destinations(config) if one.patients] == ["there.example"]
 
 
-def test_a_ray_cluster_is_on_the_list(monkeypatch: pytest.MonkeyPatch):
-    config = load(["ray=cluster"])
+@pytest.mark.parametrize("group", ["ray=cluster", "rllib=ppo"])
+def test_a_ray_cluster_is_on_the_list(group: str, monkeypatch: pytest.MonkeyPatch):
+    config = load([group])
     for address, name in (("ray://10.1.2.3:10001", "10.1.2.3"), ("head.example:6379", "head.example")):
         monkeypatch.setenv("RAY_ADDRESS", address)
         assert [one.name for one in destinations(config) if one.patients] == [name]
@@ -120,6 +121,18 @@ def test_what_is_allowed_or_open_passes(tables: Path, tmp_path: Path):
     asked: list[int] = []
     ask_gate(load([REAL, f"data.root={tables}", f"run_dir={tmp_path}"]), lambda: bool(asked.append(1)))
     assert not asked  # nothing leaves, so no one need know
+
+
+def test_a_comparison_asks_for_each_of_its_systems(tables: Path, tmp_path: Path, listener: Listener):
+    from ghar.trainers.compare import ComparedSystem, compare
+
+    cache, run = tmp_path / "cache", tmp_path / "run"
+    words = ["task=read", REAL, f"data.root={tables}", f"data.cache={cache}", f"run_dir={run}"]
+    away = destination("service", listener.port)
+    configs = load([*words, "system=ghar"]), load([*words, "system=exprag", *away])
+    with pytest.raises(BadInput, match=r"'gate\.invalid' \(retriever\.service\).*privacy\.allow"):
+        compare([ComparedSystem(one.system.name, one, "") for one in configs], [], [], tmp_path / "table")
+    assert listener.heard == 0 and not cache.exists() and not (tmp_path / "table").exists()
 
 
 @pytest.mark.slow
@@ -327,3 +340,21 @@ def test_a_folder_with_credentialed_weights_is_credentialed_whatever_the_data(
     config = small_config(f"run_dir={tmp_path}")
     assert of_credentialed(config) and Records(config).credentialed(small_records.cohort)
     assert not of_credentialed(small_config(f"run_dir={tmp_path / 'other'}"))
+
+
+def test_no_redirect_and_no_proxy_leads_a_prompt_elsewhere(listener: Listener, monkeypatch: pytest.MonkeyPatch):
+    """A server of this machine that sends its callers on, and a proxy of the user's environment."""
+    from ghar.llm.api import ApiEngine, ApiSettings
+    from ghar.llm.engine import Request
+    from tests.llm.test_exchange import head, sending, speaking
+
+    elsewhere = f"http://127.0.0.2:{listener.port}"
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, elsewhere)
+    for status in ("301 Moved", "302 Found", "307 Temporary Redirect", "308 Permanent Redirect"):
+        with speaking(sending(head(f"location: {elsewhere}/v1", "content-length: 0", status=status))) as url:
+            engine = ApiEngine(ApiSettings(f"{url}/v1", "m", None, True, 1), credentialed=True, allow=())
+            with pytest.raises(BadInput, match=rf"refused \({status[:3]}"):
+                engine.generate([Request("a patient", 4)])
+            engine.close()
+    assert listener.heard == 0

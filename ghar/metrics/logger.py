@@ -14,7 +14,7 @@ from typing import Any
 
 from ghar.errors import BadInput
 from ghar.metrics.runfolder import PHASES, RunFolder, write_whole
-from ghar.privacy import LOG, WANDB, check_destination
+from ghar.privacy import LOG, WANDB, WANDB_SERVER, check_wandb
 
 MODES = ("disabled", "offline", "online")
 _COLUMNS = ("policy", "sample_id", "patient", "label", "prediction", "correct", "retrieved", "reward")
@@ -33,7 +33,8 @@ _TOLD = {  # of an episode, as text: what was asked and answered, what was found
 class Logger:
     """A W&B run, or none (`run=None`, mode "disabled") and then every call does nothing.
 
-    credentialed: whether the patients come from credentialed data; allow: privacy.allow. written: reads the rows that
+    credentialed: whether the patients come from credentialed data; allow: privacy.allow; server: where rows go.
+    written: reads the rows that
     the run folder holds, of a run that goes on: they are sent with the first row, when those that are written again
     have been taken out of the folder, so that the curve is whole and no point stands twice.
     """
@@ -41,6 +42,7 @@ class Logger:
     run: Any | None = None
     credentialed: bool = True
     allow: Sequence[str] = ()
+    server: str = WANDB_SERVER
     written: Callable[[], Sequence[Mapping[str, Any]]] | None = None
     _sent: list[bool] = field(default_factory=list)  # has an entry once `written` was sent
 
@@ -73,13 +75,13 @@ class Logger:
         """
         if self.run is None:
             return
-        check_destination(self.credentialed, WANDB, self.allow)
+        check_wandb(self.credentialed, self.server, self.allow)
         import wandb
 
         columns: list[Any] = [*more, *_COLUMNS, *_TOLD]
         data: list[Any] = []
         for row in rows:
-            check_destination(row.get("credentialed", True), WANDB, self.allow)
+            check_wandb(row.get("credentialed", True), self.server, self.allow)
             data.append([*(row[column] for column in (*more, *_COLUMNS)), *(tell(row) for tell in _TOLD.values())])
         LOG.add(WANDB, "episodes", sum(len(str(row)) for row in data), len(data))
         table = wandb.Table(columns=columns, data=data)
@@ -123,9 +125,11 @@ def start_logger(
         raise BadInput(f"logger mode {mode!r} does not exist: use one of {', '.join(MODES)}")
     if mode == "disabled":
         return Logger()
-    check_destination(credentialed, WANDB, allow)  # numbers of credentialed patients are theirs, too
+    check_wandb(credentialed, WANDB_SERVER, allow)  # numbers of credentialed patients are theirs, too
     import wandb
 
+    server = wandb.setup().settings.base_url  # a file of settings may name another one than WANDB_BASE_URL
+    check_wandb(credentialed, server, allow)
     run_id, earlier = _run_id(folder)
     if earlier:
         _set_aside(folder / "wandb")
@@ -153,7 +157,7 @@ def start_logger(
         raise BadInput(f"W&B refused to start ({error}): run `wandb login`, or log in mode offline") from None
     for phase in PHASES:
         run.define_metric(f"{phase}/*", step_metric=f"{phase}/step")
-    return Logger(run, credentialed, tuple(allow), RunFolder(folder).metrics)
+    return Logger(run, credentialed, tuple(allow), server, RunFolder(folder).metrics)
 
 
 def _run_id(folder: Path) -> tuple[str, bool]:

@@ -11,7 +11,7 @@ import pytest
 
 from ghar.config import DataConfig
 from ghar.data.cohort import Cohort
-from ghar.data.readers.database import is_database, with_tables
+from ghar.data.readers.database import _opened, is_database, with_tables
 from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.readers.omop import read_omop
 from ghar.data.readers.source import origin, read_source
@@ -136,3 +136,10 @@ def test_eunomia(tmp_path: Path) -> None:
     assert counts["dropped.measurement.no_value"] == 12_873 and counts["concepts_not_listed"] == 4
     shown = [visit.diagnoses for visit in cohort.shown.visits.values() if visit.diagnoses]
     assert len(shown) > 400 and {code.partition("/")[0] for codes in shown for code in codes} <= {"SNOMED", "ICD10CM"}
+
+
+def test_nothing_is_fetched_for_a_database(tmp_path: Path):
+    """DuckDB fetches an extension that a query lacks from its own server, unless it is told not to."""
+    duckdb.connect(str(tmp_path / "some.duckdb")).close()
+    with _opened(tmp_path / "some.duckdb") as base:
+        assert base.execute("SELECT current_setting('autoinstall_known_extensions')").fetchall() == [(False,)]

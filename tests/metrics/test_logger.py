@@ -5,14 +5,17 @@ import struct
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from ghar.errors import BadInput
+from ghar.launch.entry import load
 from ghar.metrics.logger import Logger, start_logger
 from ghar.metrics.runfolder import RunFolder
-from ghar.privacy import check_destination
+from ghar.privacy import check_destination, destinations
+from tests.running import run_python
 
 ROW = {"policy": "ghar_rl", "sample_id": "p1", "patient": "SECRET-PATIENT", "label": "a", "prediction": "a",
        "correct": True, "retrieved": True, "reward": 1.0}  # fmt: skip
@@ -70,6 +73,54 @@ def test_destinations_are_compared_exactly():
     for allow in ([], ["wandb.example.org"], "wandb-eu"):
         with pytest.raises(BadInput):
             check_destination(True, "wandb", allow)
+
+
+@pytest.mark.parametrize("how", ["variable", "settings"])
+def test_another_server_of_wandb_is_another_destination(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str):
+    """`wandb` in privacy.allow is W&B's own; WANDB_BASE_URL or a file of settings leads numbers and texts elsewhere."""
+    import wandb
+
+    wandb.teardown()  # settings that another test has loaded
+    (tmp_path / "settings").write_text("[default]\nbase_url = http://gate.invalid:9\n" if how == "settings" else "")
+    monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path))
+    monkeypatch.delenv("WANDB_BASE_URL", raising=False)
+    if how == "variable":
+        monkeypatch.setenv("WANDB_BASE_URL", "http://gate.invalid:9")
+        names = [one.name for one in destinations(load(["logger.wandb=offline"])) if one.patients]
+        assert names == ["wandb", "gate.invalid"]
+    try:
+        with pytest.raises(BadInput, match=r"'gate\.invalid'.*privacy\.allow"):
+            start_logger("offline", tmp_path / "run", project="p", config={}, credentialed=True, allow=["wandb"])
+        assert not (tmp_path / "run").exists()
+        opened = Logger(object(), False, ("wandb",), "http://gate.invalid:9")
+        with pytest.raises(BadInput, match=r"'gate\.invalid'"):
+            opened.log_episodes("a", [{"credentialed": True}])
+    finally:
+        wandb.teardown()
+
+
+CRASH = """
+import sys
+from pathlib import Path
+from ghar.launch.entry import _careful
+from ghar.metrics.logger import start_logger
+_careful()
+logger = start_logger("offline", Path(sys.argv[1]), project="p", config={}, credentialed=False)
+logger.log({"step": 1, "phase": "rl", "train/loss": 0.5})
+print("Patient 17 has sepsis", flush=True)
+raise KeyError("Patient 17 has sepsis")
+"""
+
+
+def test_the_text_of_an_exception_reaches_no_file_of_wandb(tmp_path: Path):
+    """An exception may quote a record: W&B keeps how a process ended and neither why nor what it printed."""
+    place = tmp_path / "tmp"
+    place.mkdir()
+    done = run_python("-c", CRASH, str(tmp_path / "run"), env={"TMPDIR": str(place)})
+    assert done.returncode == 1 and "Patient 17" in done.stderr
+    files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
+    assert any(path.suffix == ".wandb" for path in files) and not list(place.iterdir())
+    assert not [path for path in files if any(word in path.read_bytes() for word in (b"Patient 17", b"sepsis"))]
 
 
 def test_disabled_does_nothing_and_imports_no_wandb(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -42,7 +43,7 @@ def disk(tmp_path: Path) -> Iterator[tuple[Path, Mount]]:
 
 def test_a_training_goes_on_after_every_fault(tmp_path: Path, disk: tuple[Path, Mount], starts: Starts):
     """A full disk, one that is read-only, a second process, an engine that dies within a batch, Ctrl-C within an
-    update, a clock that jumps."""
+    update, a clock that is set back between two starts and one that jumps."""
     place, mount = disk
     whole, broken, screen = tmp_path / "whole", place / "broken", tmp_path / "screen.txt"
 
@@ -71,6 +72,8 @@ def test_a_training_goes_on_after_every_fault(tmp_path: Path, disk: tuple[Path, 
     assert code == 130 and "Stopping: this update is finished and saved first" in text and "\nStopped." in text, text
     assert (broken / "checkpoints" / "step-1" / "manifest.json").exists()
     assert not (broken / "checkpoints" / "step-2").exists()
+    for path in broken.rglob("*"):  # the clock is set back by a month between two starts
+        os.utime(path, times=(time.time() + 30 * 86_400,) * 2)
     code, text = told(broken, "clock")
     assert code == 0 and "Resuming the unfinished run" in text, text
     assert not list(differences(whole, broken))

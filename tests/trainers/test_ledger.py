@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+from benchmarks.flips import MODEL, ROW, SCORES, read_run, write_run
 from ghar import ledger
 from ghar.config import Config
 from ghar.envs.records import Records
@@ -25,10 +26,7 @@ from ghar.trainers.runs import checkpoint
 from ghar.trainers.runs.checkpoint import Checkpoint, KeepPolicy, find, newest, random_state, save
 from ghar.trainers.runs.samples import data_of, data_print, differences, hold_data
 
-MODEL = {"architecture": "a", "tokenizer": "t", "base": "b", "trained": "{}"}
 KEEP = KeepPolicy(5, 5)
-SCORES = {1: 0.3, 2: 0.9, 3: 0.8, 4: 0.91, 5: 0.2}
-ROW = {"policy": "a", "split": "test", "sample_id": "s1", "reward": 1.0, "correct": True}
 
 
 def some(step: int, score: float | None = None) -> Checkpoint:
@@ -40,30 +38,8 @@ def some(step: int, score: float | None = None) -> Checkpoint:
 def five_steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder with five steps, metrics, episodes, groups and a summary."""
     run = tmp_path_factory.mktemp("five") / "run"
-    folder = RunFolder.open(run)
-    folder.write_config("seed: 7\nsystem:\n  name: ghar\n")
-    for step, score in SCORES.items():
-        folder.log({"step": step, "phase": "rl", "eval/reward": score})
-        save(run / "checkpoints", some(step, score), MODEL, KEEP)
-    for name in ("a", "b"):
-        folder.write_episodes(name, [ROW | {"policy": name, "sample_id": f"s{i}"} for i in range(20)])
-    folder.write_groups({"s1": {"sex": "F"}})
-    folder.write_summary({"policies": {"a": {"accuracy": [0.5, 0.4, 0.6]}}, "generated": True})
+    write_run(run)
     return run
-
-
-def seen(run: Path) -> str:
-    """All that reports, exports and evaluations read of a run folder."""
-    folder = RunFolder(run)
-    found: list[Any] = [folder.config_text(), folder.metrics(), folder.summary(), folder.groups()]
-    found += [list(folder.episodes(name)) for name in folder.episode_names()]
-    for which in ("best", "latest"):
-        step = find(run / "checkpoints", which)
-        assert step is not None
-        loaded = checkpoint.load(step, MODEL)
-        found.append([step.name, loaded.step, loaded.score, loaded.credentialed, loaded.weights["w"].tolist()])
-        found.append(sorted(loaded.state.items()))
-    return json.dumps(found)
 
 
 @pytest.mark.slow
@@ -72,7 +48,7 @@ def test_no_flipped_bit_is_read_as_another_number(five_steps: Path, tmp_path: Pa
     """Each file of the folder, at random places: what is read is as it was, or a sentence says what is wrong."""
     run = tmp_path / "run"
     shutil.copytree(five_steps, run)
-    whole, drawn = seen(run), random.Random(chosen)
+    whole, drawn = read_run(run), random.Random(chosen)
     files = sorted(path for path in run.rglob("*") if path.is_file() and path.stat().st_size)
     for path in files:
         data = path.read_bytes()
@@ -80,11 +56,11 @@ def test_no_flipped_bit_is_read_as_another_number(five_steps: Path, tmp_path: Pa
             place, bit = drawn.randrange(len(data)), 1 << drawn.randrange(8)
             path.write_bytes(data[:place] + bytes([data[place] ^ bit]) + data[place + 1 :])
             try:
-                assert seen(run) == whole, f"{path.name}, byte {place}, bit {bit}"
+                assert read_run(run) == whole, f"{path.name}, byte {place}, bit {bit}"
             except BadInput as error:
                 assert str(run) in str(error) and "\n" not in str(error)
         path.write_bytes(data)
-    assert seen(run) == whole
+    assert read_run(run) == whole
 
 
 @pytest.mark.parametrize("name", ["state.json", "manifest.json", "weights.safetensors"])
@@ -165,12 +141,12 @@ def test_a_kill_between_ledger_and_file_is_no_damage(
             pass
     for half in run.rglob(".*.tmp"):
         half.unlink()
-    seen(run)  # a reader that comes before anyone has put it right
+    read_run(run)  # a reader that comes before anyone has put it right
     folder = RunFolder.open(run)
     folder.write_groups({})
     folder.log({"step": 10, "phase": "rl"})
     write(folder)
-    seen(run)
+    read_run(run)
 
 
 def test_files_that_no_run_wrote_and_folders_without_a_ledger(
@@ -178,14 +154,14 @@ def test_files_that_no_run_wrote_and_folders_without_a_ledger(
 ):
     run = tmp_path / "run"
     shutil.copytree(five_steps, run)
-    whole = seen(run)
+    whole = read_run(run)
     (run / "episodes" / "c.jsonl").write_text(json.dumps(ROW) + "\n")
     with pytest.raises(BadInput, match=r"c\.jsonl was written by no run"):
         list(RunFolder(run).episodes("c"))
     (run / "episodes" / "c.jsonl").unlink()
     (run / ledger.LEDGER).unlink()
     capsys.readouterr()
-    assert seen(run) == whole
+    assert read_run(run) == whole
     told = capsys.readouterr().err
     assert told.count("nothing vouches for its numbers") == 1
     (run / "episodes" / "a.jsonl").write_bytes(b'{"a": "\xff"}\n')

@@ -13,9 +13,10 @@ from threading import Barrier
 import pytest
 import torch
 
+from ghar.disk import ABANDONED
 from ghar.llm.models import load_pretrained
 from ghar.trainers.runs import manifest, models
-from ghar.trainers.runs.models import ABANDONED, save_model, use_cores
+from ghar.trainers.runs.models import save_model, use_cores
 from tests.running import ROOT
 from tests.trainers.tiny import tiny_model, tiny_tokenizer
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
 pytest.importorskip("ray", reason="launch/train_ray.py needs the extra ray")
 
+import psutil
 import ray
 from ray.exceptions import ActorDiedError
 
@@ -25,6 +31,7 @@ from ghar.launch.entry import load
 from ghar.llm import canary
 from ghar.llm.hf import HFEngine
 from ghar.llm.weight_update import pack
+from ghar.scratch import system_folder
 from ghar.trainers.base import reader_of
 from ghar.trainers.ray import pool as ray_pool
 from ghar.trainers.ray import train as ray_train
@@ -37,7 +44,7 @@ from ghar.trainers.rl.learner import PlainLearner
 from ghar.trainers.rl.workers import LocalWorkers, RolloutRequest
 from ghar.trainers.runs.models import load_sft
 from ghar.trainers.weights import make_actor
-from tests.running import run_python
+from tests.running import IDLE, run_python, started, wait_until
 from tests.trainers.mortal import Mortal
 from tests.trainers.tiny import for_two, perturb, tiny_model, tiny_tokenizer
 
@@ -64,13 +71,46 @@ def trained(run: Path) -> list[dict[str, Any]]:
     return [row for row in metrics(run) if row["phase"] != "base"]
 
 
-def test_a_run_on_ray_has_the_numbers_and_weights_of_one_without(tmp_path: Path, cache: Path, whole: Config):
-    run = tmp_path / "run"
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A temporary folder with a short name: Ray's sockets lie in it."""
+    with TemporaryDirectory(dir=system_folder()) as folder:
+        yield Path(folder)
+
+
+def below(place: Path) -> list[psutil.Process]:
+    """All processes that were started with a temporary folder in `place`."""
+    found = []
+    for one in psutil.process_iter():
+        with suppress(psutil.Error):
+            if one.environ().get("TMPDIR", "").startswith(f"{place}/") and one.status() != psutil.STATUS_ZOMBIE:
+                found.append(one)
+    return found
+
+
+def test_a_run_whose_driver_is_killed_goes_on_to_the_numbers_and_weights_of_one_without_ray(
+    tmp_path: Path, cache: Path, whole: Config, place: Path
+):
+    """Its workers, gcs and raylet end with it, what is left of Ray at the next start; no file stays of either."""
+    run, screen = tmp_path / "run", tmp_path / "screen.txt"
     arguments = [*TINY, *RAY, "eval.variants=[ghar_rl]", f"run_dir={run}", f"data.cache={cache}"]
-    done = run_python(ROOT / "launch" / "train_ray.py", *arguments, cwd=tmp_path)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    command = [sys.executable, ROOT / "launch" / "train_ray.py", *arguments]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(place)}
+    with screen.open("w") as file, started(command, cwd=tmp_path, env=env, stdout=file, stderr=file) as going:
+        wait_until(lambda: [*run.glob("checkpoints/step-1")] or None, going, "step-1")
+        first = below(place)
+        names = {one.name() for one in first}
+        assert {"gcs_server", "raylet"} < names and any("RayTrainWorker" in name for name in names), names
+        os.kill(going.pid, signal.SIGKILL)
+        lasting = psutil.wait_procs([one for one in first if not one.name().endswith("Agent")], timeout=IDLE)[1]
+        assert not lasting, lasting
+    done = run_python(*command[1:], cwd=tmp_path, env={"TMPDIR": str(place)})
+    assert done.returncode == 0 and "Resuming the unfinished run" in done.stdout, (
+        done.stdout[-3000:] + done.stderr[-3000:]
+    )
     assert trained(run) == trained(Path(whole.run_dir)) and kept(run) == kept(Path(whole.run_dir))
     assert (run / "report.html").is_file()
+    assert not below(place) and not list(place.iterdir()) and not list(Path("/dev/shm").glob("plasma*"))
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +171,18 @@ def test_who_asks_for_no_gpu_sees_none(cluster: None):
             return os.environ.get("CUDA_VISIBLE_DEVICES")
 
     assert ray.get(Curious.remote().sees.remote(), timeout=600) == ""  # type: ignore[attr-defined]
+
+
+def test_a_machine_that_joins_the_cluster_is_asked_for(monkeypatch: pytest.MonkeyPatch):
+    """RAY_ADDRESS names one machine of a cluster; another one may have joined, before the run or during it."""
+    nodes = [{"NodeManagerAddress": address, "Alive": alive} for address, alive in (("10.0.0.1", True),
+             ("10.0.0.9", True), ("10.0.0.7", False))]  # fmt: skip
+    monkeypatch.setattr(ray, "nodes", lambda: nodes)
+    monkeypatch.setattr(ray.util, "get_node_ip_address", lambda: "10.0.0.1")
+    with pytest.raises(BadInput, match=r"'10\.0\.0\.9'.*privacy\.allow"):
+        ray_pool.check_nodes(load(["ray=cluster"]), True)
+    ray_pool.check_nodes(load(["ray=cluster"]), False)
+    ray_pool.check_nodes(load(["ray=cluster", "privacy.allow=['10.0.0.9']"]), True)
 
 
 def test_a_worker_that_lost_another_one_is_no_error_of_its_own():

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ import psutil
 import ray
 
 import ghar
+from ghar import scratch
 from ghar.config import Config, RayConfig
 from ghar.errors import BadInput
 
@@ -25,6 +27,8 @@ NOWHERE = "http://127.0.0.1:9"  # no one listens there
 NO_NAMES = "attempts:0"  # of RES_OPTIONS (resolv.conf(5)): names come from this machine's files alone
 ROOT = Path(ghar.__file__).resolve().parents[1]  # of the clone, or site-packages
 INSTALLED = Path(ray.__file__).parent
+RAY_TMPDIR = "RAY_TMPDIR"
+ROOM = 36  # characters of a temporary folder in which Ray's sockets have names of at most 107
 
 
 def on_ray(config: Config) -> RayConfig:
@@ -59,6 +63,9 @@ def start_ray(cores: int | None = None, quiet: bool = True, names: bool = True) 
             "num_cpus": cores,
             "include_dashboard": False,
         }
+        if len(tempfile.gettempdir()) > ROOM and RAY_TMPDIR not in os.environ:
+            options["_temp_dir"] = str(scratch.hold_folder(Path("/tmp")))
+        _end(_orphans())
         variables["PYTHONPATH"] = path
         if not names:
             variables["RES_OPTIONS"] = NO_NAMES
@@ -80,14 +87,28 @@ def start_ray(cores: int | None = None, quiet: bool = True, names: bool = True) 
                 ) from error
 
 
+def _orphans() -> list[psutil.Process]:
+    """Return the processes of Ray whose driver was killed: the agents look only now and then whether it lives."""
+    found = []
+    for one in psutil.process_iter():
+        with suppress(psutil.Error):  # gone by now, or of another user
+            if _is_rays(one) and scratch.is_abandoned(Path(one.environ().get("TMPDIR", ""))):
+                found.append(one)
+    return found
+
+
 def _own_processes() -> list[psutil.Process]:
     """Return the processes of Ray below this one: gcs_server, raylet, monitor, dashboard, workers."""
     found = []
     for child in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):  # gone by now
-            if any(str(INSTALLED) in word or word.startswith("ray::") for word in child.cmdline()):
+            if _is_rays(child):
                 found.append(child)
     return found
+
+
+def _is_rays(process: psutil.Process) -> bool:
+    return any(str(INSTALLED) in word or word.startswith("ray::") for word in process.cmdline())
 
 
 def _end(processes: Sequence[psutil.Process]) -> None:

@@ -22,7 +22,7 @@ from ray.train.torch import TorchConfig, TorchTrainer
 
 from ghar.config import Config
 from ghar.envs.records import of_credentialed
-from ghar.errors import BadInput
+from ghar.errors import CUT_OFF, BadInput
 from ghar.privacy import destinations
 from ghar.trainers.ray.pool import check_nodes
 from ghar.trainers.ray.start import check_resources, joins_cluster, on_ray, start_ray
@@ -30,7 +30,6 @@ from ghar.trainers.rl.workers import MakeWorkers
 from ghar.trainers.runs.distributed import STEP
 
 RESTARTS = 3  # of the workers
-CUT_OFF = ("Connection closed by peer", "Connection reset by peer")  # what gloo says where another process has ended
 
 
 Recipe = Callable[[Config, MakeWorkers], None]  # ghar.trainers.recipe.train

@@ -7,7 +7,6 @@ import json
 import math
 import os
 import shutil
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,13 @@ from uuid import uuid4
 import torch
 
 from ghar.config import Config
+from ghar.disk import is_old
 from ghar.errors import BadInput
 from ghar.llm.models import load_pretrained
 from ghar.provenance import write_mark
 from ghar.trainers.runs import manifest
 
 QUOTA = Path("/sys/fs/cgroup/cpu.max")  # "200000 100000" is two cores
-ABANDONED = 3600.0  # seconds; writing a model takes less
 SFT = "sft"  # checkpoints/sft: the policy after the warm-up, the base and the reference of all that follows
 
 
@@ -103,7 +102,7 @@ def _sweep(target: Path) -> None:
     """Remove what killed processes left beside `target`; what was touched lately may still be in the making."""
     for left in target.parent.glob(f".{target.name}.*.*"):
         with suppress(FileNotFoundError):
-            if left.suffix in (".partial", ".old") and time.time() - left.stat().st_mtime > ABANDONED:
+            if left.suffix in (".partial", ".old") and is_old(left):
                 shutil.rmtree(left, ignore_errors=True)
 
 

@@ -139,7 +139,7 @@ def _run(base: DuckDBPyConnection, path: Path, query: str) -> None:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[DuckDBPyConnection]:
-    """The database, read-only."""
+    """The database, read-only; DuckDB would fetch extensions from its own server, unasked."""
     try:
         import duckdb
     except ModuleNotFoundError:
@@ -147,7 +147,7 @@ def _opened(path: Path) -> Iterator[DuckDBPyConnection]:
             f"data.root={path} is a DuckDB database, for which duckdb is not installed: pip install 'ghar[duckdb]'."
         ) from None
     try:
-        base = duckdb.connect(str(path), read_only=True)
+        base = duckdb.connect(str(path), read_only=True, config={"autoinstall_known_extensions": "false"})
     except duckdb.Error as error:
         first = str(error).splitlines()[0]
         raise BadInput(
