@@ -126,7 +126,7 @@ def _played(
     material: Any, people: Mapping[int, GeneratedPatient], number: int, names: Sequence[Name]
 ) -> dict[str, tuple[list[float], float, list[float]]]:
     """By selector: whether each test patient's outcome was told, prompts a patient, and nats that its picks gained."""
-    from ghar.envs.graphwalker.corpus import choose
+    from ghar.envs.graphwalker.corpus import choose, prepare
     from ghar.envs.graphwalker.pool import cut_to
     from ghar.envs.system import WORDS
 
@@ -137,7 +137,7 @@ def _played(
     for name in names:
         pool = walkers.pool(name)
         reader = ExactReader(pool.patients, people)
-        chosen = choose(pool, queries, reader, 256)
+        chosen = choose(pool, prepare(pool, reader), queries, reader, 256)
         told = [int(reader.outcome(patient, one.shots).argmax()) for patient, one in zip(test, chosen, strict=True)]
         correct = [float(answer == patient.label) for answer, patient in zip(told, test, strict=True)]
         found[name] = correct, reader.prompts / len(test), [sum(one.gains) for one in chosen]

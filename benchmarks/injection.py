@@ -72,9 +72,9 @@ class Planting:
 class ListeningPlanting(Planting):
     """The same for a corpus that asks the model itself."""
 
-    def beside(self, policy: Policy, variant: Variant) -> Corpus:
+    def beside(self, policy: Policy, variant: Variant, sample_ids: Sequence[str]) -> Corpus:
         assert isinstance(self.corpus, PolicyCorpus)
-        return Planting(self.corpus.beside(policy, variant), self.text)
+        return Planting(self.corpus.beside(policy, variant, sample_ids), self.text)
 
 
 def injection(overrides: Sequence[str], *, share: float) -> dict[str, Any]:

@@ -78,7 +78,7 @@ def _with_noise(entropy: Callable[[Shots], float], seed: int, deviation: float) 
 
 def walks(overrides: Sequence[str], patients: int, repeats: int) -> dict[str, Any]:
     """GraphWalker's walks for `patients` generated patients with the configured model."""
-    from ghar.envs.graphwalker.corpus import choose
+    from ghar.envs.graphwalker.corpus import choose, prepare
     from ghar.envs.graphwalker.pool import cut_to
     from ghar.envs.graphwalker.prefix import PlainScorer, PrefixScorer
     from ghar.envs.graphwalker.selectors.scorer import KEEP, EngineScorer
@@ -101,7 +101,7 @@ def walks(overrides: Sequence[str], patients: int, repeats: int) -> dict[str, An
             scorer = EngineScorer(engine, prompt, pool.patients)
             scorer.scores = PrefixScorer(engine, KEEP) if shared else PlainScorer(engine)
             began = time.perf_counter(), time.process_time()
-            chosen = choose(pool, queries, scorer, in_flight)
+            chosen = choose(pool, prepare(pool, scorer), queries, scorer, in_flight)
             return chosen, scorer.scores.tally, time.perf_counter() - began[0], time.process_time() - began[1]
 
         batch = engine.max_batch
@@ -169,9 +169,9 @@ def _ratios(speed: dict[str, float]) -> dict[str, float]:
 
 def choose_alone(pool: Any, query: Any, scorer: Any) -> Any:
     """The tally of one patient's walk, with nothing kept from others."""
-    from ghar.envs.graphwalker.corpus import choose
+    from ghar.envs.graphwalker.corpus import choose, prepare
 
-    choose(pool, [query], scorer, 1)
+    choose(pool, prepare(pool, scorer), [query], scorer, 1)
     return replace(scorer.scores.tally)
 
 

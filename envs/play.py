@@ -33,8 +33,9 @@ class PlayContext:
 class PolicyCorpus(Protocol):
     """A corpus that asks a language model itself: the one that answers, with the weights it has at the time."""
 
-    def beside(self, policy: Policy, variant: Variant) -> Corpus:
-        """The same corpus beside that policy. BadInput where the variant asks what this policy's engine cannot tell."""
+    def beside(self, policy: Policy, variant: Variant, sample_ids: Sequence[str]) -> Corpus:
+        """The same corpus beside that policy, for cases of these ids. BadInput where the variant asks what this
+        policy's engine cannot tell."""
         ...
 
 
@@ -68,7 +69,7 @@ def play(
     answering = ForcedPolicy(policy, forced) if forced else policy
     asked = corpus or stage.corpus
     if isinstance(asked, PolicyCorpus):
-        asked = asked.beside(policy, stage.variant)
+        asked = asked.beside(policy, stage.variant, [case.sample_id for case in cases])
     with progress(len(jobs), title) as advance:
         return rollout(
             jobs,

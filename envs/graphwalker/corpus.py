@@ -1,21 +1,22 @@
 """Demonstration selectors as a corpus: asked for one patient's examples, it plays the selector of that name.
 
 Selectors that ask a language model ask the one that predicts (`ExamplesCorpus.beside`), or the reader's. A selection is
-made once for each selector and patient and kept for as long as that model's weights stay the same. All patients of
-validation or of test are chosen for together, so that their prompts share beginnings, and nothing else is asked of the
-engine meanwhile: every episode in flight waits for the same answer.
+made once for each selector and patient and kept for as long as that model's weights stay the same; so is what the
+selector prepares for all patients. Patients who are played together are chosen for together, so that their prompts
+share beginnings, and nothing else is asked of the engine meanwhile: every episode in flight waits for the same answer.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock
 from typing import Any, Literal, cast
 from weakref import ref
+
+import numpy as np
 
 from ghar.envs.graphwalker.pool import SelectionPool
 from ghar.envs.graphwalker.selectors.driver import Scorer, drive
@@ -76,12 +77,22 @@ class Examples(Evidence):
     cost: SelectionCost = field(default_factory=SelectionCost)
 
 
+@dataclass(frozen=True)
+class Preparation:
+    """What a selector prepares for all patients. cost: one test patient's share, as the four numbers of
+    `SelectionCost`: the effort that a selector may spend on it is given per test patient."""
+
+    shared: Any
+    cost: np.ndarray
+
+
 class SelectionCache:
-    """Examples by selector and sample id. weights: of the model they were chosen with."""
+    """Examples by selector and sample id, and preparations by selector. weights: of the model they were made with."""
 
     def __init__(self) -> None:
         self.weights: object = None
         self.found: dict[tuple[Name, str], Examples] = {}
+        self.prepared: dict[Name, Preparation] = {}
         self.lock = Lock()  # a look-up that took too long is still at work when it is asked for again
 
     def forget(self, engine: Engine | None) -> None:
@@ -91,19 +102,28 @@ class SelectionCache:
         if weights != self.weights:
             self.weights = weights
             self.found = {key: kept for key, kept in self.found.items() if key[0] not in NEEDS}
+            self.prepared = {name: kept for name, kept in self.prepared.items() if name not in NEEDS}
 
 
 class ExamplesCorpus:
-    """Answers `SelectExamples`. in_flight: patients under way at once.
+    """Answers `SelectExamples`. in_flight: patients under way at once. played: sample ids that are played together.
 
     scorer: in place of an engine, for tests. It can be sent to another process, without its engine and what is kept.
     """
 
-    def __init__(self, walkers: SelectionPool, engine: Engine | None, in_flight: int, scorer: Scorer | None = None):
+    def __init__(
+        self,
+        walkers: SelectionPool,
+        engine: Engine | None,
+        in_flight: int,
+        scorer: Scorer | None = None,
+        played: tuple[str, ...] = (),
+    ):
         self.walkers = walkers
         self.engine = engine
         self.in_flight = in_flight
         self.given = scorer
+        self.played = played
         self.kept = SelectionCache()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -112,10 +132,11 @@ class ExamplesCorpus:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ = state | {"kept": SelectionCache()}
 
-    def beside(self, policy: Policy, variant: Variant) -> ExamplesCorpus:
+    def beside(self, policy: Policy, variant: Variant, sample_ids: Sequence[str]) -> ExamplesCorpus:
         """The same, asking the policy's engine where it has one. BadInput where that cannot tell what is needed."""
-        found = copy(self)  # what is kept stays shared
-        found.engine = getattr(policy, "engine", None) or self.engine
+        engine = getattr(policy, "engine", None) or self.engine
+        found = ExamplesCorpus(self.walkers, engine, self.in_flight, self.given, tuple(sample_ids))
+        found.kept = self.kept
         selector = getattr(variant.spec, "selector", None)
         if selector is not None and (refused := found.refused(selector)):
             raise BadInput(refused)
@@ -152,27 +173,31 @@ class ExamplesCorpus:
             )
         return None
 
-    def _choose(self, selector: Name, ids: Iterable[str]) -> None:
-        """Choose for those of `ids` that nothing was chosen for yet, and for all others of their evaluation split."""
-        walkers = self.walkers
-        wanted = dict.fromkeys(name for name in ids if (selector, name) not in self.kept.found)
-        for split in {walkers.split_of[name] for name in wanted} - {"train"}:
-            wanted |= dict.fromkeys(patient.sample_id for patient in walkers.by_split[split])
-        asked = [name for name in wanted if (selector, name) not in self.kept.found]
+    def _choose(self, selector: Name, ids: Sequence[str]) -> None:
+        """Choose for those of `ids` that nothing was chosen for yet, and then for all others that are played."""
+        walkers, kept = self.walkers, self.kept
+        if all((selector, name) in kept.found for name in ids):
+            return
+        asked = [name for name in dict.fromkeys((*ids, *self.played)) if (selector, name) not in kept.found]
         if walkers.material.times is not None:
             few = {name for name in asked if not walkers.enough(walkers.patients[name])}
-            self.kept.found |= {(selector, name): Examples() for name in few}
+            kept.found |= {(selector, name): Examples() for name in few}
             asked = [name for name in asked if name not in few]
         queries = [walkers.query(name) for name in asked]
         if not queries:
             return
         if refused := self.refused(selector):
             raise BadInput(refused)
-        pool, scorer = walkers.pool(selector), self._scorer(selector)
-        selections = choose(pool, queries, scorer, self.in_flight)
-        cost = _cost(scorer, len(queries))
+        pool = walkers.pool(selector)
+        if selector not in kept.prepared:
+            scorer = self._scorer(selector)
+            shared = prepare(pool, scorer)
+            kept.prepared[selector] = Preparation(shared, _spent(scorer) / max(1, len(walkers.by_split["test"])))
+        preparation, scorer = kept.prepared[selector], self._scorer(selector)
+        selections = choose(pool, preparation.shared, queries, scorer, self.in_flight)
+        cost = SelectionCost(*(preparation.cost + _spent(scorer) / len(queries)).tolist())
         for query, selection in zip(queries, selections, strict=True):
-            self.kept.found[selector, query.patient.sample_id] = examples(pool, selection, cost)
+            kept.found[selector, query.patient.sample_id] = examples(pool, selection, cost)
 
     def _scorer(self, selector: Name) -> Scorer:
         if self.given is not None:
@@ -193,16 +218,27 @@ class NoScorer:
         return []
 
 
-def choose(pool: ExamplePool, queries: Sequence[SelectionQuery], scorer: Scorer, in_flight: int) -> list[Selection]:
-    """Play the selector that the pool names for all queries, at most `in_flight` at once."""
-    module = importlib.import_module(f"ghar.envs.graphwalker.selectors.{pool.selector.name}")
-    [shared] = drive([partial(module.prepare, pool)], scorer, 1)
+def prepare(pool: ExamplePool, scorer: Scorer) -> Any:
+    """What the selector that the pool names measures once for all patients."""
+    [shared] = drive([partial(_selector(pool).prepare, pool)], scorer, 1)
+    return shared
+
+
+def choose(
+    pool: ExamplePool, shared: Any, queries: Sequence[SelectionQuery], scorer: Scorer, in_flight: int
+) -> list[Selection]:
+    """Play the selector that the pool names for all queries, at most `in_flight` at once. shared: what it prepared."""
+    module = _selector(pool)
     with progress(len(queries), f"Select by {pool.selector.name}") as advance:
         starts = [partial(module.select, pool, shared, query) for query in queries]
         selections = cast(list[Selection], drive(starts, scorer, in_flight, advance))
     for query, selection in zip(queries, selections, strict=True):
         _check(pool, query, selection)
     return selections
+
+
+def _selector(pool: ExamplePool) -> Any:
+    return importlib.import_module(f"ghar.envs.graphwalker.selectors.{pool.selector.name}")
 
 
 def examples(pool: ExamplePool, selection: Selection, cost: SelectionCost) -> Examples:
@@ -242,10 +278,10 @@ def _without_insides(selector: Name, engine: Engine) -> str | None:
     return None
 
 
-def _cost(scorer: Scorer, patients: int) -> SelectionCost:
-    """Shares of one selection of `patients`, what they all needed included."""
+def _spent(scorer: Scorer) -> np.ndarray:
+    """What a scorer has done so far, as the four numbers of `SelectionCost`."""
     if not isinstance(scorer, EngineScorer):
-        return SelectionCost()
+        return np.zeros(4)
     tally = scorer.scores.tally if scorer.scores is not None else None
     scored = (tally.prompts + scorer.read, tally.tokens, tally.scratch) if tally else (0, 0, 0)
-    return SelectionCost(*(number / patients for number in (*scored, scorer.said)))
+    return np.array([*scored, scorer.said], dtype=float)

@@ -121,11 +121,6 @@ class SelectionPool:
         return {patient.sample_id: patient for part in self.by_split.values() for patient in part}
 
     @cached_property
-    def split_of(self) -> dict[str, str]:
-        """Split of each sample id."""
-        return {patient.sample_id: name for name, part in self.by_split.items() for patient in part}
-
-    @cached_property
     def _pool(self) -> ExamplePool:
         material, own = self.material, self.material.settings
         task, ids = material.task, material.pool_ids

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, get_args
@@ -12,14 +13,14 @@ from typing import Any, get_args
 import pytest
 
 from ghar.config import Config
-from ghar.envs.graphwalker.corpus import Examples, ExamplesCorpus, SelectExamples
+from ghar.envs.graphwalker.corpus import Examples, ExamplesCorpus, SelectExamples, choose, prepare
 from ghar.envs.graphwalker.encoders.train import EncoderTraining
 from ghar.envs.graphwalker.episode import SelectorSpec, WalkerCase
 from ghar.envs.graphwalker.pool import EncodedCases, cut_to
 from ghar.envs.graphwalker.react import ROLES
 from ghar.envs.graphwalker.report import sections
 from ghar.envs.graphwalker.rule import shares
-from ghar.envs.graphwalker.selectors.protocol import Name
+from ghar.envs.graphwalker.selectors.protocol import ExamplePool, Name, Selection, SelectionQuery
 from ghar.envs.graphwalker.series import series_material
 from ghar.envs.graphwalker.settings import Settings
 from ghar.envs.graphwalker.system import assemble, build, examples
@@ -142,6 +143,40 @@ def test_a_selection_is_made_once_for_the_same_weights(read: tuple[Config, Syste
     assert corpus.retrieve(asked)[0] is first
     engine.version += 1
     assert corpus.retrieve(asked)[0] is not first
+
+
+def test_examples_are_chosen_for_those_who_are_played_alone(
+    read: tuple[Config, System[WalkerCase], EnginePolicy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once, though one episode is in flight; of the same split no one else is scored, and nothing is prepared
+    again for others who are played later."""
+    config, system, policy = read
+    chosen: list[list[str]] = []
+    prepared: list[str] = []
+
+    def watched(pool: ExamplePool, shared: Any, queries: list[SelectionQuery], *rest: Any) -> list[Selection]:
+        chosen.append([query.patient.sample_id for query in queries])
+        return choose(pool, shared, queries, *rest)
+
+    def watched_preparation(pool: ExamplePool, scorer: Any) -> Any:
+        prepared.append(pool.selector.name)
+        return prepare(pool, scorer)
+
+    monkeypatch.setattr("ghar.envs.graphwalker.corpus.choose", watched)
+    monkeypatch.setattr("ghar.envs.graphwalker.corpus.prepare", watched_preparation)
+    policy.engine.version += 1  # nothing is kept of other weights
+    stage = stage_of(system, system.variants["spell"], replace(config, env=replace(config.env, in_flight=1)))
+    parts = system.cases.test[:2], system.cases.test[1:3]
+    assert len(system.cases.test) > 3
+    costs = {}
+    for cases in parts:
+        for episode in play(stage, cases, policy, seed=0, title=""):
+            found = episode.trace[0].result
+            assert isinstance(found, Examples)
+            costs[episode.sample_id] = found.cost
+    first, second, third = (case.sample_id for case in system.cases.test[:3])
+    assert chosen == [[first, second], [third]] and prepared == ["spell"]
+    assert costs[first] == costs[third] and costs[first].prompts > 0
 
 
 def test_who_needs_a_model_says_so_before_anything_is_played(cache: Path) -> None:
