@@ -43,7 +43,8 @@ from ghar.trainers.sft.pairs import Example, tokenised
 from ghar.trainers.sft.warmup import chosen, sample_references
 from ghar.trainers.teacher import teaching
 
-# section.key -> the values that this file implements; launch/train.py implements all
+# section.key -> the values that this file implements; launch/train.py implements all. Of trainer.rl it also leaves out
+# what is about a critic of its own (refused), speed (micro_tokens), and a choice among updates: the last weights stay.
 SUPPORTED: dict[str, tuple[Any, ...]] = {
     "trainer.method": ("mappo",), "trainer.rl.estimator": ("gae", "rloo"), "trainer.rl.credit": ("turn",),
     "trainer.rl.per_agent": (False,), "trainer.rl.aggregate": ("token",), "trainer.rl.as_printed": ((),),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
-from dataclasses import replace
+import re
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from ghar.config import RlConfig
 from ghar.envs.play import play, stage_of
 from ghar.episode import Completion, Episode, Prediction, Turn
 from ghar.errors import BadInput
@@ -27,6 +29,9 @@ from ghar.trainers.rl.mappo import improve
 from ghar.trainers.rl.settings import settings_of
 from tests.trainers.tiny import AGENTS, VOCAB, build, for_two, perturb, tiny_model, tiny_tokenizer
 
+LEFT_OUT = {  # of trainer.rl, as the comment on `plain.SUPPORTED` says
+    "value_epochs", "value_minibatches", "value_warmup", "micro_tokens", "select", "save_every", "patience",
+}  # fmt: skip
 CHOICES = ((5, 6), (9, 10), (9, 11, 12))
 
 
@@ -35,6 +40,13 @@ def reply(rng: np.random.Generator, length: int, choices: tuple[tuple[int, ...],
     ids = choices[rng.integers(len(choices))] if choices else tuple(rng.integers(2, VOCAB, length).tolist())
     prompt = tuple(rng.integers(2, VOCAB, rng.integers(1, 5)).tolist())
     return Completion("", prompt, ids, tuple((-4 + 0.3 * rng.normal(size=len(ids))).tolist()), choices)
+
+
+def test_no_key_of_rl_is_passed_over_in_silence() -> None:
+    """A key that is added to the fast trainer is read here too, or refused, or left out by name."""
+    text = Path(plain.__file__).read_text()
+    read = {field.name for field in fields(RlConfig) if re.search(rf"\brl\.{field.name}\b", text)}
+    assert {field.name for field in fields(RlConfig)} - read == LEFT_OUT
 
 
 def episodes(seed: int) -> tuple[list[Episode], list[EpisodeReward]]:
