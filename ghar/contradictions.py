@@ -83,7 +83,10 @@ def _deepspeed_contradictions(c: Config) -> Iterator[str]:
 
 def _data_contradictions(c: Config) -> Iterator[str]:
     if c.data.root is not None and "://" in c.data.root:
-        yield "data.root is an address, which may hold a password: name a folder or a DuckDB file with the tables."
+        yield (
+            "data.root is an address, which may hold a password: name a folder, a DuckDB file or a service of "
+            "PostgreSQL (postgresql:NAME)."
+        )
         return  # the other sentences repeat it
     if c.data.name.startswith("demo") and c.data.root is not None:
         yield (

@@ -11,7 +11,7 @@ import pytest
 
 from ghar.config import DataConfig
 from ghar.data.cohort import Cohort
-from ghar.data.readers.database import _opened, is_database, with_tables
+from ghar.data.readers.database import is_database, opened, with_tables
 from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.readers.omop import read_omop
 from ghar.data.readers.source import origin, read_source
@@ -84,7 +84,7 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path, write_tables: Callable[.
     assert is_database(cut)
     with pytest.raises(BadInput, match=r"cut\.duckdb cannot be opened"):
         read_source(data("mimic4", cut, cache))
-    with pytest.raises(BadInput, match="is a DuckDB database, which data=meds does not read"):
+    with pytest.raises(BadInput, match="is a database, which data=meds does not read"):
         read_source(data("meds", tmp_path / "whole.duckdb", cache))
     with pytest.raises(BadInput, match=r"is a DuckDB database, for which duckdb is not installed: pip install"):
         _without_duckdb(data("mimic4", tmp_path / "whole.duckdb", tmp_path / "other"))
@@ -141,5 +141,5 @@ def test_eunomia(tmp_path: Path) -> None:
 def test_nothing_is_fetched_for_a_database(tmp_path: Path):
     """DuckDB fetches an extension that a query lacks from its own server, unless it is told not to."""
     duckdb.connect(str(tmp_path / "some.duckdb")).close()
-    with _opened(tmp_path / "some.duckdb") as base:
-        assert base.execute("SELECT current_setting('autoinstall_known_extensions')").fetchall() == [(False,)]
+    with opened(tmp_path / "some.duckdb") as base:
+        assert base.base.execute("SELECT current_setting('autoinstall_known_extensions')").fetchall() == [(False,)]
