@@ -238,7 +238,8 @@ def test_real_orders_are_played_by_rules(made: System[Any], config: Config) -> N
 def test_the_arms_play_given_test_questions_alone(made: System[Any], config: Config, tmp_path: Path) -> None:
     played, variants = made.cases.test[4:12], ("usual", "scripted")
     own = with_test(made, played)
-    assert own.read_by(WORDS).cases.test == played and own.cases.train == made.cases.train
+    assert own.cases.test == played and own.cases.train == made.cases.train
+    assert own.read_by(WORDS).cases.test == made.read_by(WORDS).cases.test[4:12]
     config = replace(config, run_dir=str(tmp_path), eval=replace(config.eval, variants=variants))
     folder = RunFolder.open(tmp_path / "unopened")
     evaluate_system(own, config, folder, resume=True)
