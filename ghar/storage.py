@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 import time
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -26,8 +27,24 @@ WRITER = ".writer"  # in a half folder: locked by the process that writes it
 YOUNG = 60.0  # seconds after which that file has been locked
 
 
+class TextList(Sequence[str]):
+    """Texts that are made or read when they are asked for, one by one."""
+
+    @abstractmethod
+    def text(self, index: int) -> str:
+        """Text `index`, counted from 0."""
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        found = range(len(self))[index]  # IndexError beyond the last one
+        return self.text(found) if isinstance(found, int) else [self.text(one) for one in found]
+
+
 @dataclass(frozen=True, eq=False)
-class Strings(Sequence[str]):
+class Strings(TextList):
     """An immutable list of strings as two arrays: string i is `data[offsets[i]:offsets[i + 1]]` in UTF-8."""
 
     data: np.ndarray
@@ -45,17 +62,7 @@ class Strings(Sequence[str]):
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        n = len(self.offsets) - 1
-        if not -n <= index < n:
-            raise IndexError(index)
-        index %= n
+    def text(self, index: int) -> str:
         return self.data[self.offsets[index] : self.offsets[index + 1]].tobytes().decode()
 
     def find(self, value: str) -> int | None:

@@ -28,6 +28,7 @@ lab          known when last revised.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -51,6 +52,8 @@ from ghar.data.readers.events import (
     event,
     finite,
     in_order,
+    read_tables,
+    source_folder,
     stacked,
     through_cache,
     with_drug_code,
@@ -62,7 +65,6 @@ from ghar.data.readers.open_demos import is_open_demo
 from ghar.data.readers.tables import find_table, sift, sift_large
 from ghar.data.readers.units import converted, with_factor
 from ghar.data.readers.vitals import vital_names, vitals_of_labs
-from ghar.errors import BadInput
 from ghar.progress import progress
 
 VERSION = "eicu-2"  # part of the cache key: raise it when a rule changes
@@ -83,9 +85,7 @@ def read_eicu(root: Path, cache: Path | None = None, *, charts: bool = True, mor
     Raises BadInput for an absent table or column, a file that is cut short, and a cell that is not of its type; lab and
     the chart tables may be absent, which is counted ("absent.lab").
     """
-    root = Path(root)
-    if not root.is_dir():
-        raise BadInput(f"There is no folder {root}: point data.root to the folder that contains patient.csv.gz.")
+    root = source_folder(root, "patient.csv.gz")
     name = f"eICU tables in {root}"
     files = [find_table(root, table) for table in tables_read(charts, more)]
     version = f"{VERSION}-{charts}" + "".join(f"-{part}" for part in sorted(more))
@@ -100,17 +100,12 @@ def _read(root: Path, name: str, charts: bool, more: Sequence[str], work: Path) 
         stays, counts = read_stays(root)
         advance()
         diagnoses, names, found = read_diagnoses(root, stays)
-        parts: list[pl.DataFrame | pl.LazyFrame] = [diagnoses]
         counts |= found
         advance()
-        for table, read in tables.items():
-            if table in optional and find_table(root, table) is None:
-                counts[f"absent.{table}"] = 1
-            else:
-                events, found = read(root, stays, work)
-                parts.append(events)
-                counts |= found
-            advance()
+        readers = {table: partial(read, root, stays, work) for table, read in tables.items()}
+        further, found = read_tables(root, readers, optional, advance)
+        parts = [diagnoses, *further]
+        counts |= found
         events, found = stay_events(stays)
         parts.extend(events)
         counts |= found

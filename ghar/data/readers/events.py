@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +12,8 @@ import polars as pl
 from ghar.data.cohort import Cohort
 from ghar.data.ranges import Range, subject_ranges
 from ghar.data.readers.cache import EVENTS, build_cohort, load_cohort, scan_events
-from ghar.data.readers.tables import ROW_GROUP, SourceTable, fingerprint, sift
+from ghar.data.readers.tables import ROW_GROUP, SourceTable, find_table, fingerprint, sift
+from ghar.errors import BadInput
 from ghar.seal import sound
 
 I64, F64, TEXT, TIME = pl.Int64(), pl.Float64(), pl.String(), pl.Datetime("us")
@@ -128,6 +129,34 @@ def dictionary(table: SourceTable, code: pl.Expr, title: str) -> pl.DataFrame:
     name = pl.col(title).str.strip_chars()
     drops = {"no_code": code.is_null(), "no_name": name.is_null() | (name == "")}
     return sift(table, table.rows, drops, {}, [code.alias("code"), name.alias("description")])[0]
+
+
+def read_tables(
+    root: Path,
+    readers: Mapping[str, Callable[[], Found | FoundLarge]],
+    optional: Container[str],
+    advance: Callable[[], None],
+) -> tuple[list[pl.DataFrame | pl.LazyFrame], dict[str, int]]:
+    """The events of each table of `readers`, in their order, and what their rules counted; of an `optional` one that is
+    not in `root` none, which is counted."""
+    parts: list[pl.DataFrame | pl.LazyFrame] = []
+    counts: dict[str, int] = {}
+    for table, read in readers.items():
+        if table in optional and find_table(root, table) is None:
+            counts[f"absent.{table.rpartition('/')[2]}"] = 1
+        else:
+            events, found = read()
+            parts.append(events)
+            counts |= found
+        advance()
+    return parts, counts
+
+
+def source_folder(root: Path, holds: str) -> Path:
+    """The folder data.root. BadInput where there is none; holds: what it should contain."""
+    if not Path(root).is_dir():
+        raise BadInput(f"There is no folder {root}: point data.root to the folder that contains {holds}.")
+    return Path(root)
 
 
 def through_cache(

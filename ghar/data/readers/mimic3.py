@@ -31,6 +31,8 @@ from ghar.data.readers.events import (
     dictionary,
     event,
     in_order,
+    read_tables,
+    source_folder,
     stacked,
     through_cache,
 )
@@ -56,7 +58,6 @@ from ghar.data.readers.note_events import read_noteevents
 from ghar.data.readers.open_demos import is_open_demo
 from ghar.data.readers.tables import find_table, sift, sift_large
 from ghar.data.readers.vitals import MIMIC_LABS, mimic_charts, vital_names, vitals_of_labs
-from ghar.errors import BadInput
 from ghar.progress import progress
 
 VERSION = "mimic3-5"  # part of the cache key: raise it when a rule changes
@@ -94,9 +95,7 @@ def read_mimic3(root: Path, cache: Path | None = None, *, charts: bool = True, m
     file that is cut short, and a cell that is not of its type; labevents and chartevents may be absent, which is
     counted ("absent.labevents").
     """
-    root = Path(root)
-    if not root.is_dir():
-        raise BadInput(f"There is no folder {root}: point data.root to the folder that contains ADMISSIONS.csv.gz.")
+    root = source_folder(root, "ADMISSIONS.csv.gz")
     name = f"MIMIC-III tables in {root}"
     files = [find_table(root, table) for table in tables_read(charts, more)]
     version = f"{VERSION}-{charts}" + "".join(f"-{part}" for part in sorted(more))
@@ -112,17 +111,10 @@ def _read(root: Path, name: str, charts: bool, more: Sequence[str], work: Path) 
         names = read_titles(root)
         if find_table(root, "labevents") is not None:
             names.append(_lab_names(root))
-        parts = []
         readers = event_tables(root, visits, patients, names, work, charts=charts)
         further = _more_tables(root, visits, patients, work)
-        for table, read in (readers | {part: further[part] for part in more}).items():
-            if table in OPTIONAL and find_table(root, table) is None:
-                counts[f"absent.{table}"] = 1
-            else:
-                events, found = read()
-                parts.append(events)
-                counts |= found
-            advance()
+        parts, found = read_tables(root, readers | {part: further[part] for part in more}, OPTIONAL, advance)
+        counts |= found
         events, found = deaths_after_discharge(patients, visits)
         parts.append(events)
         counts |= found

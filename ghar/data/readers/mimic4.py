@@ -43,6 +43,8 @@ from ghar.data.readers.events import (
     event,
     in_order,
     rank,
+    read_tables,
+    source_folder,
     stacked,
     through_cache,
 )
@@ -65,7 +67,6 @@ from ghar.data.readers.mimic4_more import MORE, more_tables
 from ghar.data.readers.open_demos import is_open_demo
 from ghar.data.readers.tables import find_table, sift, sift_large
 from ghar.data.readers.vitals import MIMIC_LABS, mimic_charts, vital_names, vitals_of_labs
-from ghar.errors import BadInput
 from ghar.progress import progress
 from ghar.provenance import signed_mark
 from ghar.seal import SEAL
@@ -106,10 +107,8 @@ def read_mimic4(root: Path, cache: Path | None = None, *, charts: bool = True, m
     labevents (with d_labitems), icustays and chartevents may be absent, which is counted ("absent.labevents"), and of
     `more` the parts of the emergency department but its stays.
     """
-    root = Path(root)
+    root = source_folder(root, "hosp/ and icu/")
     name = f"MIMIC-IV tables in {root}"
-    if not root.is_dir():
-        raise BadInput(f"There is no folder {root}: point data.root to the folder that contains hosp/ and icu/.")
     files = [root / SEAL, *(find_table(root, table) for table in tables_read(charts, more))]
     version = f"{VERSION}-{charts}" + "".join(f"-{part}" for part in sorted(more))
     return through_cache(
@@ -125,17 +124,10 @@ def _read(root: Path, name: str, charts: bool, more: Sequence[str], work: Path) 
         counts |= found
         advance()
         titles = [read_titles(root, name) for name in ("diagnoses_icd", "procedures_icd")]
-        parts = []
         further = more_tables(root, visits, patients, work)
         readers = event_tables(root, visits, patients, titles, work, charts=charts)
-        for table, read in (readers | {part: further[part] for part in more}).items():
-            if table in OPTIONAL and find_table(root, table) is None:
-                counts[f"absent.{table.rpartition('/')[2]}"] = 1
-            else:
-                events, found = read()
-                parts.append(events)
-                counts |= found
-            advance()
+        parts, found = read_tables(root, readers | {part: further[part] for part in more}, OPTIONAL, advance)
+        counts |= found
         events, found = deaths_after_discharge(patients, visits)
         parts.append(events)
         counts |= found

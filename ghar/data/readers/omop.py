@@ -31,7 +31,7 @@ import polars as pl
 
 from ghar.data.cohort import Cohort
 from ghar.data.readers.columns import open_declared
-from ghar.data.readers.events import FoundLarge, code_table, event, in_order, stacked, through_cache
+from ghar.data.readers.events import FoundLarge, code_table, event, in_order, source_folder, stacked, through_cache
 from ghar.data.readers.meds_visits import with_deaths
 from ghar.data.readers.mimic import COMMON_NAMES
 from ghar.data.readers.omop_columns import OMOP
@@ -75,9 +75,7 @@ def read_omop(root: Path, cache: Path | None = None, *, charts: bool = True) -> 
     modification time of the source files. Every folder counts as credentialed. Raises BadInput for an absent table of
     REQUIRED, an absent column, a file that is cut short, a cell that is not of its type, and a folder without a person.
     """
-    root = Path(root)
-    if not root.is_dir():
-        raise BadInput(f"There is no folder {root}: point data.root to the folder that contains person.csv.")
+    root = source_folder(root, "person.csv")
     name = f"OMOP tables in {root}"
     files = [find_table(root, table) for table in OMOP.tables]
     version = f"{VERSION}-{charts}"

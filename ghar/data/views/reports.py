@@ -6,15 +6,15 @@ and under headings that `ghar.data.sections` knows, so that it can be cut and se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import overload
 
 import numpy as np
 import polars as pl
 
 from ghar.data.cohort import Cohort, Visit
 from ghar.data.readers.notes import NEVER, Notes
+from ghar.storage import TextList
 
 PLAIN = "Record of the stay (no discharge summary in this source)"
 
@@ -56,7 +56,7 @@ def plain_record(visit: Visit, days: int | None, died: bool, name_of: Callable[[
 
 
 @dataclass(frozen=True, eq=False)
-class _StayTexts(Sequence[str]):
+class _StayTexts(TextList):
     """The reports of `visits`, made on demand. told: their rows in `notes`, -1 for a plain record."""
 
     cohort: Cohort
@@ -68,14 +68,8 @@ class _StayTexts(Sequence[str]):
     def __len__(self) -> int:
         return self.visits.height
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        row = int(self.told[index])  # IndexError beyond the last one
+    def text(self, index: int) -> str:
+        row = int(self.told[index])
         if self.notes is not None and row >= 0:
             return self.notes.texts[row]
         visit_id, _, start, end, died = self.visits.row(index)
