@@ -28,7 +28,7 @@ def plain_question_cases(records: Records, reader: Reader) -> Splits[Case]:
 
 
 def _cases(records: Records, reader: Reader, topics: Callable[[ChoiceQuestion], tuple[str, ...]]) -> Splits[Case]:
-    task, budget = records.questions.task, records.config.env.history_tokens
+    task, budget = records.texts.task, records.config.env.history_tokens
     closed = records.provenance().credentialed
 
     def cases(questions: Sequence[MedicalQuestion]) -> tuple[Case, ...]:
@@ -40,7 +40,7 @@ def _cases(records: Records, reader: Reader, topics: Callable[[ChoiceQuestion], 
             for one in questions
         )  # fmt: skip
 
-    splits = records.questions.splits
+    splits = records.texts.splits
     return Splits(cases(splits.train), cases(splits.valid), cases(splits.test))
 
 

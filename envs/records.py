@@ -18,15 +18,16 @@ from ghar.data.findings import has_facts, with_findings
 from ghar.data.mapping import CodeMap, read_code_map
 from ghar.data.readers.database import is_database, with_tables
 from ghar.data.readers.notes import Notes, read_notes
-from ghar.data.readers.source import origin
+from ghar.data.readers.source import no_patients, origin
 from ghar.data.tasks.cards import TaskCard, card_of
 from ghar.data.tasks.label_files import label_file_card, labels_path
 from ghar.data.tasks.order_check import OrderGraph, OrderQuestion, build_order_questions
 from ghar.data.tasks.prevalence import beside_the_paper
-from ghar.data.tasks.questions import MEDQA, QuestionSet, read_question_set
+from ghar.data.tasks.questions import MEDQA, read_question_set
 from ghar.data.tasks.splits import S, Splits
 from ghar.data.tasks.stays import Leakage
-from ghar.data.tasks.summaries import SUMMARY, SummarySet, read_summary_set
+from ghar.data.tasks.summaries import SUMMARY, read_summary_set
+from ghar.data.tasks.text_files import TextSet
 from ghar.data.tasks.visits import VISIT_TASKS, TaskSamples, read_task
 from ghar.envs.worlds.cases.world import NAME as CASES
 from ghar.envs.worlds.cases.world import CasesTruth, cases_folder, generate_cases, load_cases
@@ -118,11 +119,10 @@ class Records:
 
     @cached_property
     def source(self) -> Cohort:
-        """Events, codes and visits as they were read, without charts: they would cost memory for nothing.
-
-        BadInput for a task of texts, which no patient's tables stand behind.
-        """
-        self.require_patients()
+        """Events, codes and visits as they were read, without charts: they would cost memory for nothing. Texts have
+        none (`no_patients`)."""
+        if self.texts_alone:
+            return no_patients(self.config.data)
         name = "mimic4" if self.config.data.name == "demo" else self._data.name
         data = replace(self.config.data, name=name, root=str(self.root))
         return read_source(data, charts=False, stays=self._reads_stays)
@@ -148,7 +148,7 @@ class Records:
         data = self.config.data
         if self.own_world:
             return replace(data, name="meds", root=str(self.root))
-        return data if data.root is None or self.texts_alone else replace(data, root=str(self.root))
+        return data if data.root is None else replace(data, root=str(self.root))
 
     @property
     def tables(self) -> Path | None:
@@ -179,7 +179,8 @@ class Records:
 
     @cached_property
     def charted_source(self) -> Cohort:
-        """The source with chart measurements, in its own codes."""
+        """The source with chart measurements, in its own codes. BadInput for a task of texts."""
+        self.require_patients()
         data = self._data if self.own_world else self.config.data  # a database is asked for charts too
         data = data if data.root is not None or data.name != "mimic4" else replace(data, name="demo")
         return read_source(data, stays=self._reads_stays)
@@ -199,18 +200,17 @@ class Records:
             )
 
     def provenance(self, *parts: Cohort | Notes) -> Provenance:
-        """Of the cohort, or of the texts, together with further `parts` that a system is made of."""
-        own = origin(self.config.data) if self.texts_alone else self.cohort
-        return Provenance(own.generated, self.credentialed(own, *parts))
+        """Of the cohort, together with further `parts` that a system is made of."""
+        return Provenance(self.cohort.generated, self.credentialed(self.cohort, *parts))
 
     @property
     def asks_questions(self) -> bool:
-        """Whether the task is to answer `questions`."""
+        """Whether the task is to answer questions, which `texts` then are."""
         return self.config.task.name == MEDQA
 
     @property
     def asks_summaries(self) -> bool:
-        """Whether the task is to write `summaries`."""
+        """Whether the task is to write summaries of `texts`."""
         return self.config.task.name == SUMMARY
 
     @property
@@ -219,25 +219,14 @@ class Records:
         return self.asks_questions or self.asks_summaries
 
     @cached_property
-    def questions(self) -> QuestionSet:
-        """The questions of data.root by split, at most task.max_train and so on."""
+    def texts(self) -> TextSet[Any]:
+        """What a task of texts has in place of samples of visits, by split, at most task.max_train and so on: questions
+        (`MedicalQuestion`), or texts with their summaries (`SummarySample`)."""
         root = self.config.data.root
         assert root is not None  # ghar.contradictions asks for it
-        found = read_question_set(Path(root), self.config.task)
-        return replace(found, splits=self.limited(found.splits))
-
-    @cached_property
-    def summaries(self) -> SummarySet:
-        """The texts of data.root with their summaries by split, at most task.max_train and so on."""
-        root = self.config.data.root
-        assert root is not None  # ghar.contradictions asks for it
-        found = read_summary_set(Path(root), self.config.task)
-        return replace(found, splits=self.limited(found.splits))
-
-    @property
-    def texts(self) -> QuestionSet | SummarySet:
-        """What a task of texts has in place of samples of visits."""
-        return self.questions if self.asks_questions else self.summaries
+        read = read_question_set if self.asks_questions else read_summary_set
+        found = read(Path(root), self.config.task)
+        return TextSet(found.task, self.limited(found.splits))
 
     @cached_property
     def mentions(self) -> Mentions:
@@ -258,7 +247,8 @@ class Records:
     @cached_property
     def samples(self) -> TaskSamples:
         """All samples of that task, and their split; those of real patients with what their charts say (`findings`),
-        where records are shown at full length."""
+        where records are shown at full length. BadInput for a task of texts."""
+        self.require_patients()
         read = read_task(self.source, self._data, self.config.task, self.code_map)
         if self.source.generated or self.config.env.prompts != "full":
             return read
@@ -280,10 +270,10 @@ class Records:
     def exposures(self) -> dict[str, Exposure]:
         """What the first test samples show under paper and under strict, for a task of visits; empty for another, and
         where no one knows when the outcomes were there."""
-        data, task = self._data, self.config.task
+        task = self.config.task
         if task.name not in (*VISIT_TASKS, "labels"):
             return {}
-        found = {}
+        data, found = self._data, {}
         for leakage in LEAKAGES:
             if leakage == "strict" and task.legacy_order:
                 continue
@@ -307,8 +297,6 @@ class Records:
     def world(self) -> World | None:
         """The truth of the demo world, None for real patients, for an export of generated ones, which has none of it,
         and for worlds that have one of their own."""
-        if self.texts_alone:
-            return None
         return load_world(self.root) if self.source.generated and self._data.name != "meds" else None
 
     @cached_property
@@ -358,10 +346,7 @@ class Records:
     @cached_property
     def names(self) -> Mapping[str, str]:
         """Text of every code in the chart's own words, as every system shows it; a linked node's name is for retrieval
-        (`node_names`). Generated charts take the letter case of their nodes, by which their rules find names. Texts
-        have no codes."""
-        if self.texts_alone:
-            return {}
+        (`node_names`). Generated charts take the letter case of their nodes, by which their rules find names."""
         if not self.source.generated:
             return self.described
         graph = self.graph.graph if isinstance(self.graph, Umls) else self.graph
@@ -382,7 +367,7 @@ class Records:
     @cached_property
     def node_names(self) -> Mapping[str, str]:
         """Chart text -> name of the linked node where they differ, for retrieval. Empty for generated patients."""
-        if self.texts_alone or self.source.generated:
+        if self.source.generated:
             return {}
         return self.links.node_names(self.described, self.primekg)
 
@@ -426,18 +411,20 @@ class Records:
     def graph_path(self) -> Path:
         """File of the graph, or folder of UMLS. BadInput where there is none."""
         given = self.config.kg.path
-        if given is None and self.texts_alone:
-            task = self.config.task.name
-            raise BadInput(f"task={task} has no graph of its own: set kg.path to a PrimeKG-format csv or csv.gz.")
-        path = Path(given) if given else self.root / "kg" / "kg.csv.gz"
+        path = Path(given) if given else self._own_graph / "kg.csv.gz"
         if not path.exists():
-            raise BadInput(f"kg.path={path} does not exist: set kg.path to a PrimeKG-format csv or csv.gz.")
+            raise BadInput(f"There is no graph at {path}: set kg.path to a PrimeKG-format csv or csv.gz.")
         return path
+
+    @property
+    def _own_graph(self) -> Path:
+        """Folder of the graph that comes with the data, as it does with generated patients."""
+        return Path(self.config.data.root or self.root) / "kg"
 
     @property
     def _references(self) -> Path | None:
         given = self.config.kg.references
-        path = Path(given) if given else self.root / "kg" / "mondo_references.csv.gz"
+        path = Path(given) if given else self._own_graph / "mondo_references.csv.gz"
         if not path.exists() and given:
             raise BadInput(f"kg.references={path} does not exist: correct it, or leave it out to link by name.")
         return path if path.exists() else None
@@ -466,7 +453,7 @@ class Records:
 
     def graph_counts(self) -> dict[str, int]:
         """Size of the graph, and by which rule codes were linked to it."""
-        graph, counts = self.graph, {} if self.texts_alone else self.links.counts
+        graph, counts = self.graph, self.links.counts
         nodes = len(graph.cuis) if isinstance(graph, Umls) else graph.num_nodes
         edges = len(graph.graph.head) if isinstance(graph, Umls) else graph.num_edges
         linked = {f"codes linked, {r}" if r != "unlinked" else "codes unlinked": n for r, n in counts.items()}

@@ -39,7 +39,7 @@ class SummaryCase(Case):
 
 def summary_cases(records: Records, reader: Reader) -> Splits[Case]:
     """The texts within env.history_tokens as `reader` counts: the last words are left out where one is too long."""
-    task, budget = records.summaries.task, records.config.env.history_tokens
+    task, budget = records.texts.task, records.config.env.history_tokens
     closed = records.provenance().credentialed
 
     def cases(samples: Sequence[SummarySample]) -> tuple[Case, ...]:
@@ -52,7 +52,7 @@ def summary_cases(records: Records, reader: Reader) -> Splits[Case]:
             for one in samples
         )  # fmt: skip
 
-    splits = records.summaries.splits
+    splits = records.texts.splits
     return Splits(cases(splits.train), cases(splits.valid), cases(splits.test))
 
 

@@ -28,7 +28,7 @@ from ghar.envs.system import Reader
 
 def exams_material(records: Records, settings: Settings) -> EncodedCases[MedicalQuestion]:
     """Read, split and encode the questions."""
-    config, task, splits = records.config, records.questions.task, records.limited(records.questions.splits)
+    config, task, splits = records.config, records.texts.task, records.texts.splits
     model, exams = dense(config.retriever.kind), tuple(everyone(splits))
     vectors = embed_texts([exam.question.shown() for exam in exams], model)
     found = text_vectors(tuple(exam.sample_id for exam in exams), vectors)

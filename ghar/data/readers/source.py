@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+import polars as pl
+
 from ghar.config import DataConfig
 from ghar.data.cohort import Cohort
 from ghar.data.readers import eicu, mimic3, mimic4
@@ -16,7 +18,7 @@ from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.readers.mimic4_more import MORE as MIMIC4_MORE
 from ghar.data.readers.omop import read_omop, require_inpatients
 from ghar.data.readers.open_demos import DEMOS, is_open_demo, is_open_file
-from ghar.data.readers.own_source import read_own
+from ghar.data.readers.own_source import CODES, EVENTS, VISITS, read_own
 from ghar.data.take import take_patients
 from ghar.errors import BadInput
 from ghar.extensions import is_module
@@ -40,6 +42,13 @@ def origin(data: DataConfig) -> Provenance:
     tables = {"mimic4": mimic4.tables_read, "mimic3": mimic3.tables_read, "eicu": eicu.tables_read}[data.name]
     more = [part for part in data.more or () if part in MORE[data.name]]
     return Provenance(credentialed=not is_open_demo(data.name, root, tables(charts=True, more=more)))
+
+
+def no_patients(data: DataConfig) -> Cohort:
+    """The cohort behind questions and other texts: no events, codes or visits, as open as the texts are."""
+    whose = origin(data)
+    events, codes, visits = (pl.DataFrame(schema=columns) for columns in (EVENTS, CODES, VISITS))
+    return Cohort(data.name, events, codes, visits, whose.generated, whose.credentialed)
 
 
 def read_source(data: DataConfig, *, charts: bool = True, stays: bool = True) -> Cohort:

@@ -7,29 +7,26 @@ MMLU (Hendrycks et al. 2021)    question, choices [...], answer (a number from 0
 MedMCQA (Pal et al. 2022)       question, opa, opb, opc, opd, cop (1 to 4, or 0 to 3 in copies that count from 0)
 PubMedQA (Jin et al. 2019)      QUESTION, CONTEXTS, final_decision; or question, context, final_decision
 A file is JSON lines, a JSON list, or a JSON object of rows by id, plain or gzipped. MMLU's csv has no header: question,
-options, letter. A folder holds the official parts: files whose names begin with train, dev (or valid, validation) and
-test; or MMLU's folders dev, val and test of SUBJECT_PART.csv, of which dev, five questions a subject to show, is for
-training.
+options, letter. A folder holds the official parts, files whose names have train, dev (or valid) and test in them
+(`text_files`); or MMLU's folders dev, val and test of SUBJECT_PART.csv, of which dev, five questions a subject to show,
+is for training.
 """
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ghar.data.tasks.text_files import cells_of, parts_of, text_of
 from ghar.errors import BadInput
 from ghar.sanitize import readable
 
 LETTERS = "ABCDEFGHIJ"
 CHOICES = ("opa", "opb", "opc", "opd")  # MedMCQA's
 DECISIONS = ("yes", "no", "maybe")  # PubMedQA's
-PARTS = {"train": ("train",), "valid": ("dev", "valid"), "test": ("test",)}
 MMLU_PARTS = {"train": "dev", "valid": "val", "test": "test"}  # part -> folder
 TABLES = (".csv", ".csv.gz")
 SUFFIXES = (".jsonl", ".json", ".jsonl.gz", ".json.gz", *TABLES)
@@ -61,18 +58,10 @@ class ChoiceQuestion:
 
 
 def read_parts(folder: Path) -> dict[str, list[ChoiceQuestion]]:
-    """The official parts of a set, "train", "valid" and "test". BadInput where one of them is not there just once."""
+    """The official parts of a set, "train", "valid" and "test". BadInput where one of them is not there."""
     if all((folder / name).is_dir() for name in MMLU_PARTS.values()):
         return {part: _read_subjects(folder / name) for part, name in MMLU_PARTS.items()}
-    files = [path for path in sorted(folder.iterdir()) if path.name.lower().endswith(SUFFIXES)]
-    parts = {}
-    for part, names in PARTS.items():
-        found = [path for path in files if path.name.lower().startswith(names)]
-        if len(found) != 1:
-            seen = ", ".join(path.name for path in found or files) or "no file of questions"
-            raise BadInput(f"{folder} needs one file of questions whose name begins with {names[0]}: it has {seen}.")
-        parts[part] = read_questions(found[0])
-    return parts
+    return parts_of(folder, SUFFIXES, read_questions)
 
 
 def read_questions(path: Path) -> list[ChoiceQuestion]:
@@ -81,14 +70,8 @@ def read_questions(path: Path) -> list[ChoiceQuestion]:
     Ids are the file's first word and the row's number from 1, or its own id. Raises BadInput for a missing file and for
     a row that is no question with its answer among the options.
     """
-    try:
-        opened = gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
-        with opened as file:
-            text = file.read()
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path} cannot be read ({error}): give a file of questions, {FORMS}.") from error
     stem = path.name.partition(".")[0]
-    rows = list((_table_rows if path.name.endswith(TABLES) else _rows)(text, path))
+    rows = list((_table_rows if path.name.endswith(TABLES) else _rows)(path))
     first = _counts_from_one([row for _, row in rows])
     return [_question(row, f"{stem}-{place.partition(' ')[2]}", f"{path}, {place}", first) for place, row in rows]
 
@@ -101,9 +84,9 @@ def _read_subjects(folder: Path) -> list[ChoiceQuestion]:
     return [question for path in files for question in read_questions(path)]
 
 
-def _table_rows(text: str, path: Path) -> Iterator[tuple[str, Row]]:
+def _table_rows(path: Path) -> Iterator[tuple[str, Row]]:
     """The rows of a csv file without a header: question, options, letter of the right one."""
-    for i, cells in enumerate(csv.reader(io.StringIO(text)), start=1):
+    for i, cells in enumerate(cells_of(path, f"a file of questions, {FORMS}"), start=1):
         if not cells:
             continue
         if len(cells) < 4:
@@ -111,8 +94,9 @@ def _table_rows(text: str, path: Path) -> Iterator[tuple[str, Row]]:
         yield f"row {i}", {"question": cells[0], "choices": cells[1:-1], "answer": cells[-1].strip()}
 
 
-def _rows(text: str, path: Path) -> Iterator[tuple[str, Row]]:
+def _rows(path: Path) -> Iterator[tuple[str, Row]]:
     """Where a row stands ("line 3", "row abc"), and the row."""
+    text = text_of(path, f"a file of questions, {FORMS}")
     try:
         whole = json.loads(text)
     except ValueError:

@@ -13,6 +13,7 @@ from ghar.config import TaskConfig
 from ghar.data.cohort import Task
 from ghar.data.tasks.question_files import LETTERS, ChoiceQuestion, read_parts, read_questions
 from ghar.data.tasks.splits import Splits, split_stratified
+from ghar.data.tasks.text_files import TextSet
 from ghar.errors import BadInput
 
 MEDQA, ASKED = "medqa", "Which answer is right?"
@@ -34,18 +35,10 @@ class MedicalQuestion:
         return self.question.answer
 
 
-@dataclass(frozen=True)
-class QuestionSet:
-    """All questions of a file or a folder, by split; the task's labels are the letters of the options."""
-
-    task: Task
-    splits: Splits[MedicalQuestion]
-
-
-def read_question_set(root: Path, cut: TaskConfig) -> QuestionSet:
+def read_question_set(root: Path, cut: TaskConfig) -> TextSet[MedicalQuestion]:
     """Read the official parts of a folder, or split a file's questions within each answer.
 
-    BadInput for questions of different numbers of options.
+    The task's labels are the letters of the options. BadInput for questions of different numbers of options.
     """
     parts = read_parts(root) if root.is_dir() else {"all": read_questions(root)}
     counts = {len(question.options) for part in parts.values() for question in part}
@@ -57,4 +50,4 @@ def read_question_set(root: Path, cut: TaskConfig) -> QuestionSet:
         splits = split_stratified(exams["all"], cut.split, cut.split_seed)
     else:
         splits = Splits(exams["train"], exams["valid"], exams["test"])
-    return QuestionSet(Task(MEDQA, ASKED, tuple(LETTERS[: counts.pop()])), splits)
+    return TextSet(Task(MEDQA, ASKED, tuple(LETTERS[: counts.pop()])), splits)

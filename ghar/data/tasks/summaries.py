@@ -10,6 +10,7 @@ from ghar.config import TaskConfig
 from ghar.data.cohort import Task
 from ghar.data.tasks.splits import Splits, split_by_patient
 from ghar.data.tasks.summary_files import SummarisedText, read_text_parts, read_texts
+from ghar.data.tasks.text_files import TextSet
 
 SUMMARY, ASKED = "summary", "Summarise the text as a clinician would."
 WRITTEN = "written"  # the one label: a summary has no classes
@@ -31,15 +32,7 @@ class SummarySample:
         return 0
 
 
-@dataclass(frozen=True)
-class SummarySet:
-    """All texts of a file or a folder, by split."""
-
-    task: Task
-    splits: Splits[SummarySample]
-
-
-def read_summary_set(root: Path, cut: TaskConfig) -> SummarySet:
+def read_summary_set(root: Path, cut: TaskConfig) -> TextSet[SummarySample]:
     """Read the official parts of a folder, or split a file's texts by patient. BadInput as the readers raise it."""
     numbers = count()
 
@@ -52,4 +45,4 @@ def read_summary_set(root: Path, cut: TaskConfig) -> SummarySet:
         splits = Splits(parts["train"], parts["valid"], parts["test"])
     else:
         splits = split_by_patient(samples(read_texts(root)), cut.split, cut.split_seed)
-    return SummarySet(Task(SUMMARY, ASKED, (WRITTEN,)), splits)
+    return TextSet(Task(SUMMARY, ASKED, (WRITTEN,)), splits)

@@ -9,18 +9,14 @@ test in them; of several test files all are read.
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ghar.data.tasks.text_files import cells_of, parts_of
 from ghar.errors import BadInput
 from ghar.sanitize import readable
 
-PARTS = {"train": ("train",), "valid": ("valid", "dev"), "test": ("test",)}
 SUFFIXES = (".csv", ".csv.gz")
 COLUMNS = {"encounter_id": ("dialogue", "note"), "note_id": ("input", "target")}  # id -> source, summary
 FORMS = "ACI-BENCH (encounter_id, dialogue, note) or MIMIC-IV-Ext-BHC (note_id, input, target)"
@@ -43,41 +39,25 @@ class SummarisedText:
 
 def read_text_parts(folder: Path) -> dict[str, list[SummarisedText]]:
     """The official parts of a set, "train", "valid" and "test". BadInput where one of them has no file."""
-    files = [path for path in sorted(folder.iterdir()) if path.name.lower().endswith(SUFFIXES)]
-    parts = {}
-    for part, names in PARTS.items():
-        found = [path for path in files if any(name in path.name.lower() for name in names)]
-        if not found:
-            seen = ", ".join(path.name for path in files) or "no csv file"
-            raise BadInput(f"{folder} needs a file of texts with {names[0]} in its name: it has {seen}.")
-        parts[part] = [text for path in found for text in read_texts(path)]
-    return parts
+    return parts_of(folder, SUFFIXES, read_texts)
 
 
 def read_texts(path: Path) -> list[SummarisedText]:
     """The texts of a file. BadInput for a missing file, other columns, an empty cell and an id that comes twice."""
-    csv.field_size_limit(sys.maxsize)  # a note is longer than csv's default
-    try:
-        opened = gzip.open(path, "rt", encoding="utf-8", newline="") if path.suffix == ".gz" else path.open(
-            encoding="utf-8", newline="")  # fmt: skip
-        with opened as file:
-            table = csv.DictReader(io.StringIO(file.read()))
-            rows = list(table)
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
-        raise BadInput(f"{path} cannot be read ({error}): give a csv file of texts, {FORMS}.") from error
-    columns = table.fieldnames or ()
+    columns, *rows = [cells for cells in cells_of(path, f"a csv file of texts, {FORMS}") if cells] or [[]]
     key = next((name for name, own in COLUMNS.items() if {name, *own} <= set(columns)), None)
     if key is None:
         raise BadInput(f"{path} has the columns {', '.join(columns)}: a file of texts is {FORMS}.")
     stem = path.name.partition(".")[0]
-    texts = [_text(row, key, stem, f"{path}, row {i}") for i, row in enumerate(rows, start=1)]
+    named = [dict(zip(columns, cells, strict=False)) for cells in rows]
+    texts = [_text(row, key, stem, f"{path}, row {i}") for i, row in enumerate(named, start=1)]
     if len({text.text_id for text in texts}) < len(texts):
         raise BadInput(f"{path} has one {key} twice: correct it.")
     return texts
 
 
-def _text(row: Mapping[str, str | None], key: str, stem: str, where: str) -> SummarisedText:
-    cells = [(row[name] or "").strip() for name in (key, *COLUMNS[key])]
+def _text(row: Mapping[str, str], key: str, stem: str, where: str) -> SummarisedText:
+    cells = [row.get(name, "").strip() for name in (key, *COLUMNS[key])]
     for name, cell in zip((key, *COLUMNS[key]), cells, strict=True):
         if not cell:
             raise BadInput(f"{where}: {name} is empty; correct the row or leave it out.")
