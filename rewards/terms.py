@@ -1,10 +1,12 @@
 """One pure function per reward term: GHAR's (Eqs. 8, 12, 15) and two of our own, without normalisation."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 
 from ghar.episode import Episode, ReasoningStep
-from ghar.rewards.similarity import similarity
+
+WORD = re.compile(r"\w+")  # letters, digits and underscore of any script
 
 
 def reason(history: Sequence[ReasoningStep], length: int = 3) -> float:
@@ -24,6 +26,19 @@ def path(step: ReasoningStep) -> float:
 def relevance(answer: str, query: str, evidence: str) -> float:
     """R_rel = Sim(a, q) + Sim(a, G) (Eq. 12, GHAR), in [0, 2]: the summary against its sub-query and its evidence."""
     return similarity(answer, query) + similarity(answer, evidence)
+
+
+def similarity(a: str, b: str) -> float:
+    """Sim, the normalised token overlap count (Eqs. 12, 15, GHAR): 2 |a ∩ b| / (|a| + |b|) over the multisets of their
+    words in lower case, in [0, 1].
+
+    The paper names neither the tokens nor the norm. Dividing by the mean length (the F1 of overlap) keeps the measure
+    symmetric and makes 1 mean "the same words"; dividing by the shorter text would give a single copied word full
+    marks. Two texts without words share nothing: 0.
+    """
+    left, right = Counter(WORD.findall(a.lower())), Counter(WORD.findall(b.lower()))
+    size = left.total() + right.total()
+    return 2.0 * (left & right).total() / size if size else 0.0
 
 
 def grounding(ungrounded: int, queries: int) -> float:

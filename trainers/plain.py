@@ -2,15 +2,15 @@
 
 raw tables -> samples -> base model -> SFT -> (rollout -> reward -> credit -> loss -> step) x updates -> evaluation
 
-One reply is one forward pass, one episode is played after the other, nothing is cached, sharded or resumed. What
-trainers/recipe.py makes of the same lines for speed is named beside them, and tests/trainers/test_plain.py holds both
-to the same gradients. Start it with launch/train_plain.py. It covers the settings in `SUPPORTED`.
+Replies are read and sampled one by one, one episode is played after the other, nothing is shared, sharded or resumed.
+What trainers/recipe.py makes of the same lines for speed is named beside them, and tests/trainers/test_plain.py holds
+both to the same replies and gradients. Start it with launch/train_plain.py. It covers the settings in `SUPPORTED`.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -25,10 +25,14 @@ from ghar.envs import system as systems
 from ghar.envs.records import Records
 from ghar.envs.rollout import derive_seed
 from ghar.envs.system import System
-from ghar.episode import Act, AuditRecord, Episode, read_reply
+from ghar.episode import Act, AuditRecord, Completion, Episode, read_reply
 from ghar.errors import BadInput
-from ghar.llm.hf import HFEngine
-from ghar.llm.policy import EnginePolicy, Policy
+from ghar.llm.decisions import Decisions, joined, next_request
+from ghar.llm.engine import Request
+from ghar.llm.model_facts import facts_of
+from ghar.llm.partial_reply import PartialReply
+from ghar.llm.policy import Policy
+from ghar.llm.tokens import encode_after, encode_prompt, encode_restriction
 from ghar.metrics.runfolder import RunFolder
 from ghar.rewards.compose import EpisodeReward
 from ghar.trainers.base import reader_of, start_model
@@ -176,9 +180,60 @@ def play(system: System[Any], case: Any, policy: Policy, seed: int, attempt: int
         answer = tuple(answers) if isinstance(asked, tuple) else answers[0]
 
 
-def speak(policy: Policies, tokenizer: Any, config: Config, temperature: float) -> Policy:
-    """Replies sampled from the model, restricted to an act's choices where it has any (ghar/llm/hf.py)."""
-    return EnginePolicy(HFEngine(policy.model, tokenizer), temperature, config.env.decisions)
+@dataclass(frozen=True)
+class Sampler:
+    """The model as the policy of all agents, token by token (fast: ghar/llm/hf.py, in batches that share what they
+    have read). temperature: 0 takes the most probable tokens."""
+
+    model: Any
+    tokenizer: Any
+    temperature: float
+    decisions: Decisions
+
+    def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
+        """The reply to one act, in as many parts as `ghar.llm.decisions` asks for."""
+        [act], [seed], parts = acts, seeds, list[Completion]()
+        while (request := next_request(act, seed, self.temperature, parts, self.decisions)) is not None:
+            parts.append(self.reply(request))
+        return [joined(act, parts)]
+
+    @torch.inference_mode()
+    def reply(self, request: Request) -> Completion:
+        """One token after the other, among those that the request's choices allow, until the model or they end it."""
+        again, ends = request.before, facts_of(self.tokenizer).ends
+        prompt = encode_prompt(self.tokenizer, request.prompt) if again is None else encode_after(
+            self.tokenizer, again, request.head)  # fmt: skip
+        choices, tree = encode_restriction(self.tokenizer, request)
+        reply = PartialReply(request, tuple(prompt), choices, tree=tree)
+        most = tree.longest if tree else max(map(len, choices), default=request.max_tokens)
+        read, cache, finish = prompt, None, "stop" if choices else "length"
+        for drawn in np.random.Generator(np.random.Philox(request.seed)).random(most):
+            allowed = reply.allowed(reply.token_ids) if choices else ()
+            if choices and not allowed:
+                break
+            ids = torch.tensor([read], device=self.model.device)
+            out = self.model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
+            token, logp = draw(out.logits[0, -1], allowed, self.temperature, drawn)
+            reply.token_ids.append(token)
+            reply.logprobs.append(logp)
+            read, cache = [token], out.past_key_values
+            if not choices and token in ends:
+                finish = "stop"
+                break
+        return reply.completion(self.tokenizer, finish, -1)
+
+
+def draw(logits: Tensor, allowed: Sequence[int], temperature: float, drawn: float) -> tuple[int, float]:
+    """A token and its log-prob: the distribution over the `allowed` ids (all, if none are named) inverted at `drawn`
+    from [0, 1); at temperature 0 the most probable one (fast: ghar/llm/sampling.py)."""
+    kept = logits[list(allowed)] if allowed else logits
+    logp = (kept.double() / (temperature or 1.0)).log_softmax(-1)
+    if not bool(logp.isfinite().all()):
+        raise BadInput("The model's logits are no numbers: its training has diverged; lower trainer.rl.lr.")
+    sums = logp.exp().cumsum(-1)
+    place = int(torch.searchsorted(sums, drawn * sums[-1], right=True)) if temperature else int(logp.argmax())
+    place = min(place, len(logp) - 1)
+    return allowed[place] if allowed else place, float(logp[place])
 
 
 # ------------------------------------------------------------------------------------------------ credit
@@ -392,7 +447,8 @@ def reinforce(
     groups: list[dict[str, Any]] = [{"params": list(policy.model.parameters()), "lr": rl.lr},
                                     {"params": policy.head_weights(), "lr": rl.value_lr}]  # fmt: skip
     optimizer = torch.optim.AdamW(groups, weight_decay=0.0)
-    reward = rewarded(system, references)
+    shaping = system.training.shaping  # R_all of an episode (Eq. 14, GHAR; rewards/), with its sample's reference
+    shaped = None if shaping is None else shaping.reward
     patients = min(max(1, rl.episodes // rl.attempts), len(system.cases.train))
     upcoming: list[int] = []  # training samples, each once a pass
     for step in range(1, rl.updates + 1):
@@ -400,10 +456,12 @@ def reinforce(
             upcoming += [i for i in rng.permutation(len(system.cases.train)).tolist() if i not in upcoming]
         cases, upcoming = [system.cases.train[i] for i in upcoming[:patients]], upcoming[patients:]
         tries = [(case, attempt) for case in cases for attempt in range(rl.attempts)]
-        agents = speak(policy, tokenizer, config, config.engine.temperature)
-        seed = derive_seed(config.seed, "rollout", step)
-        episodes = [play(system, case, agents, seed, attempt) for case, attempt in tries]
-        rewards = [reward(episode, case) for episode, (case, _) in zip(episodes, tries, strict=True)]
+        agents = Sampler(policy.model, tokenizer, config.engine.temperature, config.env.decisions)
+        seed, episodes, rewards = derive_seed(config.seed, "rollout", step), list[Episode](), list[EpisodeReward]()
+        for case, attempt in tries:
+            episodes.append(play(system, case, agents, seed, attempt))
+            reference = references.get(case.sample_id)
+            rewards.append(shaped(episodes[-1], case, reference, None) if shaped else system.reward(episodes[-1], case))
         for group, peak in zip(optimizer.param_groups, (rl.lr, rl.value_lr), strict=True):
             group["lr"] = peak * rate(rl.schedule, step, rl.updates)
         row = update(policy, optimizer, replies_of(episodes, rewards), rewards, rl, rng)
@@ -413,19 +471,11 @@ def reinforce(
         yield {"phase": "rl", "step": step, **row}
 
 
-def rewarded(system: System[Any], references: dict[str, Any]) -> Callable[[Episode, Any], EpisodeReward]:
-    """R_all of an episode (Eq. 14, GHAR; rewards/): with its sample's reference where the system's reward takes one."""
-    shaping = system.training.shaping
-    if shaping is None:
-        return system.reward
-    return lambda episode, case: shaping.reward(episode, case, references.get(case.sample_id), None)
-
-
 def validate(
     system: System[Any], config: Config, policy: Policies, tokenizer: Any, cases: Sequence[Any]
 ) -> dict[str, float]:
     """Accuracy and mean reward of the most probable replies."""
-    agents = speak(policy, tokenizer, config, temperature=0.0)
+    agents = Sampler(policy.model, tokenizer, 0.0, config.env.decisions)
     episodes = [play(system, case, agents, config.seed) for case in cases]
     right = [episode.prediction.label == case.label for episode, case in zip(episodes, cases, strict=True)]
     rewards = [system.reward(episode, case).total for episode, case in zip(episodes, cases, strict=True)]

@@ -7,8 +7,18 @@ from hypothesis import strategies as st
 from sklearn.utils.class_weight import compute_class_weight
 
 from ghar.episode import Completion, Episode, Prediction, ReasoningStep, Turn
-from ghar.rewards.similarity import similarity
-from ghar.rewards.terms import balanced_weights, chain, grounding, orm, path, rank, reason, relevance, repeats
+from ghar.rewards.terms import (
+    balanced_weights,
+    chain,
+    grounding,
+    orm,
+    path,
+    rank,
+    reason,
+    relevance,
+    repeats,
+    similarity,
+)
 
 text = st.lists(st.sampled_from("kidney Kidney failure drug, a 12 β".split(" ")), max_size=12).map(" ".join)
 

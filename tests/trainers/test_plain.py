@@ -15,6 +15,7 @@ import torch
 from ghar.envs.play import play, stage_of
 from ghar.episode import Completion, Episode, Prediction, Turn
 from ghar.errors import BadInput
+from ghar.llm.engine import Request
 from ghar.llm.hf import HFEngine
 from ghar.llm.models import untrained
 from ghar.llm.policy import EnginePolicy
@@ -24,7 +25,7 @@ from ghar.trainers.rl.actor_critic import ActorCritic
 from ghar.trainers.rl.learner import PlainLearner
 from ghar.trainers.rl.mappo import improve
 from ghar.trainers.rl.settings import settings_of
-from tests.trainers.tiny import AGENTS, VOCAB, build, for_two, perturb, tiny_model
+from tests.trainers.tiny import AGENTS, VOCAB, build, for_two, perturb, tiny_model, tiny_tokenizer
 
 CHOICES = ((5, 6), (9, 10), (9, 11, 12))
 
@@ -103,16 +104,39 @@ def test_episodes_are_played_as_the_rollout_plays_them(small_system, small_confi
     config = small_config()
     model, tokenizer = untrained(config, list(small_system.training.texts()), (), 0)
     policy = EnginePolicy(HFEngine(model, tokenizer), 1.0, config.env.decisions)
+    slow = plain.Sampler(model, tokenizer, 1.0, config.env.decisions)
     cases = small_system.cases.train[:8]
     stage = stage_of(small_system, small_system.variants[small_system.main], config)
     for own, fast in zip(
-        [plain.play(small_system, case, policy, 7) for case in cases],
+        [plain.play(small_system, case, slow, 7) for case in cases],
         play(stage, cases, policy, seed=7, title="Rollout"),
         strict=True,
     ):
         assert [t.completion.token_ids for t in own.turns] == [t.completion.token_ids for t in fast.turns]
         assert own.prediction == fast.prediction
         assert len(own.trace) == len(fast.trace)
+        for one, other in zip(own.turns, fast.turns, strict=True):
+            assert one.completion.logprobs == pytest.approx(other.completion.logprobs, abs=1e-5)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
+def test_replies_are_those_of_the_engine(temperature: float):
+    """Free ones, one of several choices, a list of them, and a reply that goes on behind another."""
+    model, tokenizer = tiny_model(), tiny_tokenizer()
+    free = Request("w2 w3 w4", 6, seed=3, temperature=temperature, separator=" ")
+    said = HFEngine(model, tokenizer).generate([free])[0]
+    choices = ("w5 w6", "w7", "w5 w7 w8")
+    asked = [
+        free,
+        *(replace(free, choices=choices, seed=seed) for seed in range(4)),
+        *(replace(free, choices=choices, most=3, seed=seed) for seed in range(4)),
+        replace(free, choices=choices, before=said, head="w9"),
+    ]
+    slow = plain.Sampler(model, tokenizer, temperature, "free")
+    for request, fast in zip(asked, HFEngine(model, tokenizer).generate(asked), strict=True):
+        own = slow.reply(request)
+        assert replace(own, logprobs=()) == replace(fast, logprobs=())
+        assert own.logprobs == pytest.approx(fast.logprobs, abs=1e-5)
 
 
 @pytest.mark.slow
