@@ -44,6 +44,7 @@ real_decisions: decisions of SmolLM2-135M that can be read, all systems on `--sh
 real_model: replies, label probabilities and SFT a second with SmolLM2-135M and engine hf, at `--share` of their tokens.
 adapter_play: replies a second with SmolLM2-135M, its adapter folded in and beside the base, and what this rounds.
 base_model: the base model that comes with the package, made again and compared byte by byte.
+gallery: the pictures of docs/gallery.md, from generated patients alone (Chromium draws the pages).
 kare_clusters: agglomerative clustering of `--share` of 100,000 entity names, against all distances on 5,000.
 """
 
@@ -96,6 +97,7 @@ WHAT: dict[str, Callable[[argparse.Namespace], Any]] = {
     "clients": lambda a: bench("clients").clients(a.folder),
     "threads": lambda a: bench("threads").threads(a.share),
     "road": lambda a: bench("road").road(),
+    "gallery": lambda a: bench("gallery").gallery(a.folder),
     "papers": lambda a: bench("papers").papers(),
     "coverage": lambda a: bench("coverage").coverage(a.share),
     "trivial": lambda a: bench("trivial").trivial(a.overrides, a.folder),

@@ -33,8 +33,11 @@ def ungrounded(names: NameMatcher, act: Act, reply: Reply) -> list[str]:
     written = queries(reply)
     if not written:
         return []
-    spoken = _spoken(act.facts["case"], act.facts["history"])
-    return [query for query in written if not all(f" {name} " in spoken for name in names.named(query))]
+    spoken, found = _spoken(act.facts["case"], act.facts["history"]), []
+    for query in written:
+        if any(f" {name} " not in spoken for name in names.named(query)):
+            found.append(query)
+    return found
 
 
 def queries(reply: Reply) -> tuple[str, ...]:

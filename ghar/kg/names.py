@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from itertools import filterfalse
 from typing import Literal
 
 # Words of code systems that name no disease of their own ("Heart failure, unspecified").
@@ -40,7 +41,7 @@ STRENGTH = re.compile(
 
 def plain(text: str) -> str:
     """Lower case, no accents, no possessive, everything but letters and digits one space."""
-    text = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c)).lower()
+    text = "".join(filterfalse(unicodedata.combining, unicodedata.normalize("NFKD", text))).lower()
     return " ".join(re.findall(r"[a-z0-9]+", text.replace("'s", "")))
 
 
