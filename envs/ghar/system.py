@@ -167,7 +167,7 @@ def variants(episodes: GharEpisodes[Any]) -> dict[str, Variant]:
         Variant("llm_only", "RL weights, retrieval forced off", episodes, forced={"retrieve": "no"}),
         Variant("always_rag", "RL weights, retrieval forced on", episodes, forced={"retrieve": "yes"}),
         Variant("scripted", "Scripted teacher", episodes, "teacher"),
-        Variant("ghar_base", "Base model, untrained", episodes, "base"),
+        Variant("ghar_base", "Model before SFT", episodes, "base"),
         Variant(STAGE, "Label-only SFT (Medical-SFT)", LabelOnly(episodes), STAGE),
         Variant("ghar_sft", "GHAR after SFT", episodes, "sft"),
         Variant("ghar_rl", DECIDED[episodes.spec.decision], episodes),

@@ -151,7 +151,7 @@ def _variants(spec: OrderSpec, partitions: Sequence[Any], settings: Settings) ->
         Variant("llm_only", "Trained weights, never searching", episodes("never")),
         Variant("always_rag", "Trained weights, a search for each condition", episodes("always")),
         Variant(READS, "Trained weights read, searches are fixed", episodes("always", reads=True)),
-        Variant("ghar_base", "Base model, untrained", learned, "base"),
+        Variant("ghar_base", "Model before SFT", learned, "base"),
         Variant(STAGE, "Label-only SFT", direct, STAGE),
         Variant("ghar_sft", "GHAR after SFT", learned, "sft"),
         Variant(MAIN, "GHAR after RL", learned),
