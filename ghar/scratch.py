@@ -44,6 +44,8 @@ def hold_folder(base: Path) -> Path:
         holder = (folder / HOLDER).open("w")
         lock(holder, folder, wait=True)
         if (folder / HOLDER).exists():
+            with suppress(OSError):  # systemd-tmpfiles takes what is old, but for a folder that is locked itself
+                fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_SH | fcntl.LOCK_NB)
             atexit.register(_end, folder, holder, os.getpid())
             return folder
         holder.close()  # another command swept it before it was locked
