@@ -78,10 +78,11 @@ def _end(folder: Path, holder: IO[str], owner: int) -> None:
     """Remove the folder of this process; a fork of it leaves the folder alone."""
     if os.getpid() != owner:
         return
-    for left in range(TRIES, 0, -1):
-        if _remove(folder):
-            break
-        time.sleep(PAUSE if left > 1 else 0)
+    for _ in range(TRIES):
+        with suppress(OSError):
+            if not folder.exists() or _remove(folder):
+                break
+        time.sleep(PAUSE)
     holder.close()
 
 
