@@ -124,7 +124,9 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*", help="configuration of every run, as for launch/train_ghar.py")
     arguments = parser.parse_intermixed_args()  # overrides may follow options
     from benchmarks.result import tell
+    from ghar.scratch import use_own_folder
 
+    use_own_folder()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     tell(arguments.what, arguments.folder, WHAT[arguments.what](arguments))
 

@@ -44,6 +44,8 @@ def hold_folder(base: Path) -> Path:
         holder = (folder / HOLDER).open("w")
         lock(holder, folder, wait=True)
         if (folder / HOLDER).exists():
+            with suppress(OSError):  # systemd-tmpfiles takes what is old, but for a folder that is locked itself
+                fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_SH | fcntl.LOCK_NB)
             atexit.register(_end, folder, holder, os.getpid())
             return folder
         holder.close()  # another command swept it before it was locked
@@ -76,10 +78,11 @@ def _end(folder: Path, holder: IO[str], owner: int) -> None:
     """Remove the folder of this process; a fork of it leaves the folder alone."""
     if os.getpid() != owner:
         return
-    for left in range(TRIES, 0, -1):
-        if _remove(folder):
-            break
-        time.sleep(PAUSE if left > 1 else 0)
+    for _ in range(TRIES):
+        with suppress(OSError):
+            if not folder.exists() or _remove(folder):
+                break
+        time.sleep(PAUSE)
     holder.close()
 
 

@@ -48,6 +48,11 @@ def waiting() -> AbstractContextManager[subprocess.Popen[str]]:
     return started([sys.executable, "-c", COMMAND, "wait"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
+def first_line(process: subprocess.Popen[str]) -> Path:
+    assert process.stdout is not None
+    return Path(process.stdout.readline().strip())
+
+
 def test_a_command_leaves_nothing_and_its_children_are_beside_it(place: Path, monkeypatch: pytest.MonkeyPatch):
     done = run_python("-c", COMMAND)
     assert done.returncode == 0, done.stderr
@@ -60,8 +65,7 @@ def test_a_command_leaves_nothing_and_its_children_are_beside_it(place: Path, mo
 
 def test_what_a_killed_command_left_goes_with_the_next_one(place: Path):
     with waiting() as going, waiting() as other:
-        assert going.stdout is not None and other.stdout is not None
-        left, alive = (Path(one.stdout.readline().strip()) for one in (going, other))
+        left, alive = first_line(going), first_line(other)
         assert left.is_dir() and not is_abandoned(left)
         going.send_signal(signal.SIGKILL)
         going.wait()

@@ -231,7 +231,10 @@ print([" ".join(child.cmdline()) for child in psutil.Process().children(recursiv
 """
 
 
-def test_a_failed_start_leaves_no_process_behind():
-    done = run_python("-c", FAILS_LATE)
+def test_a_failed_start_leaves_no_process_behind(tmp_path: Path):
+    """Nor a file, also where the temporary folder's name is too long for Ray's sockets."""
+    (tmp_path / ("long" * 9)).mkdir()
+    done = run_python("-c", FAILS_LATE, env={"TMPDIR": str(tmp_path / ("long" * 9))})
     told, left = done.stdout.splitlines()[-2:]
     assert "did not start on this machine in 1 tries (a full machine)" in told and left == "[]", done.stderr[-3000:]
+    assert not list((tmp_path / ("long" * 9)).iterdir())
