@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
-import numpy as np
 import torch
 from transformers import Cache, DynamicCache
 from transformers.cache_utils import DynamicLayer
@@ -26,6 +26,7 @@ Piece = tuple[int, ...]  # token ids
 Path = tuple[Piece, ...]
 Layers = tuple[tuple[torch.Tensor, torch.Tensor], ...]  # keys and values [heads, tokens, width] of each layer
 LOGITS = 1 << 27  # numbers of the vocabulary's size held at once: 0.5 GB
+CPU_PADDING = 200_000  # pairs of tokens that attention may look at in vain: about as long as a forward pass is started
 CPU_TOKENS = 2048  # a CPU reads at once; larger batches leave its caches (16 rows of 100 are 1.4 times faster than 64)
 
 
@@ -182,17 +183,25 @@ class PrefixScorer:
         return cache, width, out.logits
 
     def _batches(self, paths: Sequence[Path]) -> Iterator[list[int]]:
-        """Indices of `paths`, those of like lengths together, in batches the memory can hold."""
+        """Indices of `paths`, those of like lengths together, in batches the memory can hold. On a CPU a batch also
+        ends where padding would cost more than another forward pass."""
         model = self.engine.model
+        on_cpu = model.device.type == "cpu"
         most = LOGITS // model.config.vocab_size
-        if model.device.type == "cpu":
+        if on_cpu:
             most = min(most, CPU_TOKENS)
+        sizes = [(len(path[-1]), sum(map(len, path[:-1]))) for path in paths]  # tokens read, and before them
         batch: list[int] = []
-        for i in sorted(range(len(paths)), key=lambda i: (len(paths[i][-1]), sum(map(len, paths[i])))):
-            if batch and (len(batch) >= self.engine.max_batch or (len(batch) + 1) * len(paths[i][-1]) > most):
+        width = pairs = 0  # of the batch: the longest past, and pairs of tokens that attention needs
+        for i in sorted(range(len(paths)), key=sizes.__getitem__):
+            longest, past = sizes[i]  # the last one is the longest
+            rows, own = len(batch) + 1, longest * (past + longest)
+            padding = rows * longest * (max(width, past) + longest) - pairs - own
+            if batch and (rows > self.engine.max_batch or rows * longest > most or (on_cpu and padding > CPU_PADDING)):
                 yield batch
-                batch = []
+                batch, width, pairs = [], 0, 0
             batch.append(i)
+            width, pairs = max(width, past), pairs + own
         if batch:
             yield batch
 
@@ -238,18 +247,22 @@ def _placed(pasts: Sequence[Sequence[Layers]], lengths: Sequence[int], room: int
     whole: the pass goes on to the logits.
     """
     width = max(lengths)
+    nodes: list[tuple[int, Layers, int, int]] = []  # row, node, where its tokens begin and end
+    for row, (past, length) in enumerate(zip(pasts, lengths, strict=True)):
+        ends = list(accumulate((node[0][0].shape[1] for node in past), initial=width - length))
+        nodes += [(row, *place) for place in zip(past, ends, ends[1:], strict=False)]
 
     def side(layer: int, which: int) -> torch.Tensor:
-        like = next(past for past in pasts if past)[0][layer][which]
+        like = nodes[0][1][layer][which]
         found = like.new_empty(len(pasts), like.shape[0], width + room, like.shape[2])
-        for row, (past, length) in enumerate(zip(pasts, lengths, strict=True)):
-            ends = np.cumsum([width - length, *(node[layer][which].shape[1] for node in past)])
-            found[row, :, : ends[0]] = 0
-            for node, start, end in zip(past, ends, ends[1:], strict=False):
-                found[row, :, start:end] = node[layer][which]
+        for row, length in enumerate(lengths):
+            if length < width:
+                found[row, :, : width - length] = 0
+        for row, node, start, end in nodes:
+            found[row, :, start:end] = node[layer][which]
         return found
 
-    layers = range(len(next(past for past in pasts if past)[0]))
+    layers = range(len(nodes[0][1]))
     return Cache(layers=[_Place(side(i, 0), side(i, 1), width, not whole and i == layers[-1]) for i in layers])
 
 
