@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from ghar.config import Config
 from ghar.configure import build
 from ghar.data.cohort import Cohort, Sample
@@ -30,6 +28,7 @@ from ghar.metrics.calibration import calibrated
 from ghar.metrics.runfolder import RunFolder
 from ghar.privacy import ask_gate
 from ghar.provenance import Provenance
+from ghar.trainers.runs.kept_config import kept_config
 
 if TYPE_CHECKING:
     from ghar.trainers.weights import AnsweringModel
@@ -183,10 +182,10 @@ def load(run: str | Path, variant: str | None = None) -> Agent:
 
 def config_of(run: Path) -> Config:
     """The configuration that a run folder keeps, checked; its paths lead where the folder is now. BadInput without."""
-    text = RunFolder(run).config_text()
-    if text is None:
+    kept = kept_config(run)
+    if kept is None:
         raise BadInput(f"{run / 'config.yaml'} does not exist: name the folder of a run, which ghar train made.")
-    values = {**yaml.safe_load(text), "run_dir": str(run)}
+    values = {**kept, "run_dir": str(run)}
     settings = systems.settings_of(str(values["system"]["name"]))
     return build(values, settings)
 

@@ -28,6 +28,7 @@ from ghar.privacy import ask_gate
 from ghar.trainers.evaluate import answered_by, played, summarise
 from ghar.trainers.predictions import NAME, ExternalModel, outside_rows, samples_of, write_predictions
 from ghar.trainers.rows import Row
+from ghar.trainers.runs.kept_config import kept_config
 from ghar.trainers.runs.models import use_cores
 from ghar.trainers.weights import RunStages, find
 
@@ -118,10 +119,9 @@ def _of_runs(entry: ComparedSystem, runs: Sequence[Path]) -> list[ComparedSystem
     trained another way, is an entry of its own, SYSTEM-FOLDER. BadInput for a run of another split."""
     found: list[ComparedSystem] = []
     for run in runs:
-        text = RunFolder(run).config_text()
-        if text is None:
+        kept = kept_config(run)
+        if kept is None:
             raise BadInput(f"{run} holds no config.yaml: name the folder of a run.")
-        kept = yaml.safe_load(text)
         if entry.config is None or kept["system"]["name"] != entry.config.system.name:
             continue
         here = yaml.safe_load(yaml.safe_dump(_plain({name: asdict(entry.config)[name] for name in SAME})))

@@ -5,15 +5,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import yaml
-
 from ghar.config import Config
 from ghar.configure import build
 from ghar.data.tasks.visits import VISIT_TASKS
 from ghar.envs.records import Records
 from ghar.envs.system import settings_of
 from ghar.errors import BadInput
-from ghar.metrics.runfolder import RunFolder
+from ghar.trainers.runs.kept_config import kept_config
 
 
 def check_overlap(config: Config, records: Records) -> None:
@@ -41,11 +39,10 @@ def trained_with(config: Config) -> Config | None:
     if config.eval.checkpoint is None:
         return None
     path = Path(config.eval.checkpoint).resolve().parent.parent / "config.yaml"
-    text = RunFolder(path.parent).config_text()
-    if text is None:
-        return None
-    values = yaml.safe_load(text)
     try:
+        values = kept_config(path.parent)
+        if values is None:
+            return None
         return build(values, settings_of(str(values["system"]["name"])))
     except (BadInput, KeyError, TypeError) as error:
         raise BadInput(

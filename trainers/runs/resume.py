@@ -23,6 +23,7 @@ from ghar.metrics.runfolder import TRAINING, RunFolder
 from ghar.privacy import masked
 from ghar.sections import leaves
 from ghar.trainers.report import report
+from ghar.trainers.runs.kept_config import upgraded
 
 # A run may go on under other values of these: they say where things are and what is kept, or trade memory for time,
 # which changes its numbers by float rounding at most.
@@ -114,7 +115,8 @@ def _say_finished(path: Path) -> None:
 
 def _read(path: Path) -> Any:
     try:
-        return yaml.safe_load(path.read_text())
+        kept = yaml.safe_load(path.read_text())
+        return upgraded(kept) if isinstance(kept, dict) else kept
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         place = " ".join(str(error).split())
         raise BadInput(f"{path} is damaged ({place}): put it right, or choose another run_dir.") from None

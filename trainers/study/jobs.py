@@ -25,6 +25,7 @@ from ghar.metrics.runfolder import RunFolder
 from ghar.trainers.runs import checkpoint
 from ghar.trainers.runs.code import commit
 from ghar.trainers.runs.fork_run import begin_from
+from ghar.trainers.runs.kept_config import kept_config
 from ghar.trainers.runs.models import SFT
 from ghar.trainers.runs.resume import plain
 from ghar.trainers.study.folder import StudyFolder
@@ -145,7 +146,9 @@ def fork(source: Path, config: Config) -> None:
     target = Path(config.run_dir)
     if (target / "checkpoints" / SFT).is_dir():
         return
-    there = _sections(RunFolder(source).path / "config.yaml")
+    there = kept_config(source)
+    if there is None:
+        raise BadInput(f"it cannot start from {source.name}, which holds no config.yaml.")
     here = plain(config)
     for name in SAME:
         if name == "data":
@@ -157,12 +160,6 @@ def fork(source: Path, config: Config) -> None:
             raise BadInput(f"it cannot start from {source.name}: they differ in trainer.{part}.")
     shutil.rmtree(target, ignore_errors=True)  # of a fork that was cut short
     begin_from(source, config)
-
-
-def _sections(path: Path) -> dict[str, Any]:
-    import yaml
-
-    return yaml.safe_load(path.read_text())
 
 
 def _job(shop: StudyJobs, cell: Cell) -> str | None:

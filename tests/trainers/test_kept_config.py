@@ -1,0 +1,53 @@
+"""Configurations of earlier versions in the keys of today."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from ghar.configure import build
+from ghar.envs.system import settings_of
+from ghar.errors import BadInput
+from ghar.launch.entry import load
+from ghar.trainers.runs.kept_config import upgraded
+from ghar.trainers.runs.resume import as_yaml, plain
+
+SHARES = {"past": 0.25, "reports": 0.2, "chained": 0.33, "slopes": 0.33, "two_steps": 0.25}
+
+
+def kept(*overrides: str) -> dict[str, Any]:
+    return yaml.safe_load(as_yaml(load(list(overrides))))
+
+
+def as_of_28c2b18(values: dict[str, Any]) -> dict[str, Any]:
+    """The same run as that commit kept it: adapters' counterpart, a readmission from admission to admission, ZeRO-2."""
+    rl = values["trainer"]["rl"]
+    del values["data"]["mix"], rl["as_printed"], values["deepspeed"]["zero"]
+    values["data"] |= SHARES
+    values["task"] |= {"since": "admission", "anchor": "discharge", "answers": None}
+    values["model"] |= {"finetune": "full", "lora_rank": 8, "heads": 2}
+    rl |= {"kl_in": "reward", "kl_estimator": "k3", "ratio": "reference", "critic_target": "returns",
+           "lr_warmup": 0, "curriculum": 0.0}  # fmt: skip
+    values["trainer"]["base"]["lr"] = 4e-3
+    values["deepspeed"] |= {"stage": 2, "offload": True, "auto": False}
+    values["engine"]["device"], values["retriever"]["batch"] = None, 64
+    return values
+
+
+def test_a_run_of_before_is_the_same_run_today() -> None:
+    today = ["data=demo_four", "task=read", "task.anchor=admission", "model.lora_rank=null", "deepspeed=zero2_offload",
+             "trainer.rl.kl_estimator=reward", "trainer.rl.as_printed=[eq16]", "trainer.rl.kl=0.1"]  # fmt: skip
+    values = kept(*today)
+    assert upgraded(values) == values
+    made = upgraded(as_of_28c2b18(kept(*today)))
+    assert made == values
+    assert plain(build(made, settings_of("ghar"))) == plain(load(today))
+
+
+def test_shares_without_a_name_are_refused() -> None:
+    values = as_of_28c2b18(kept())
+    values["data"]["past"] = 0.9
+    with pytest.raises(BadInput, match=r"shares that data\.mix has no name for"):
+        upgraded(values)
