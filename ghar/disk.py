@@ -56,6 +56,13 @@ def user_cache() -> Path:
     return folder
 
 
+def stamp(path: Path) -> tuple[int, int, int]:
+    """Size and times of a file, for the name of a cache: another content has another one, also where whoever wrote it
+    put the time of change back, or the clock was; no one can put back the last of the three."""
+    about = path.stat()
+    return about.st_size, about.st_mtime_ns, about.st_ctime_ns
+
+
 def cache_of(folder: str | None) -> Path:
     """The folder that is named, else `user_cache`."""
     return user_cache() if folder is None else Path(folder)

@@ -22,12 +22,16 @@ PREFIX = "ghar-tmp-"
 HOLDER = ".held"  # its file, locked as long as the process lives
 TRIES, PAUSE = 5, 0.2  # of removing what other processes still write to; seconds
 
+_own: list[Path] = []  # the folder of this process, once it has one
+
 
 def use_own_folder() -> None:
-    """Lead this process and those that it starts to a temporary folder of their own."""
+    """Lead this process and those that it starts to a temporary folder of their own, once; forks share it."""
+    if _own:
+        return
     with suppress(OSError):  # a full or closed disk: whoever needs a file there reports it
-        folder = hold_folder(system_folder())
-        os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+        _own.append(hold_folder(system_folder()))
+        os.environ["TMPDIR"] = tempfile.tempdir = str(_own[0])
 
 
 def system_folder() -> Path:

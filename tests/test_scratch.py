@@ -21,6 +21,7 @@ import os, sys, tempfile
 from pathlib import Path
 from ghar.scratch import use_own_folder
 use_own_folder()
+use_own_folder()  # a command within a command
 here = Path(tempfile.gettempdir())
 assert os.environ["TMPDIR"] == str(here) and here.stat().st_mode & 0o077 == 0
 (here / "kept" / "deep").mkdir(parents=True)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import polars as pl
 
+from ghar.disk import stamp
 from ghar.errors import BadInput
 from ghar.kg.edges import as_primekg, nodes_beside, read_any
 from ghar.kg.graph import FORMAT, KnowledgeGraph, build_graph
@@ -31,10 +32,9 @@ VERSION = "primekg-2"  # part of the cache key: raise it when a rule changes
 def graph_folder(path: Path, cache: Path) -> Path:
     """The folder of `cache` that holds the graph of a PrimeKG file, read now or when the file last changed."""
     path = Path(path).resolve()
-    stat = path.stat() if path.is_file() else None
     beside = nodes_beside(path)
-    other = beside.stat() if beside is not None else None
-    key = [VERSION, FORMAT, str(path), *(part and [part.st_size, part.st_mtime_ns] for part in (stat, other))]
+    parts = (path if path.is_file() else None, beside)
+    key = [VERSION, FORMAT, str(path), *(None if part is None else stamp(part) for part in parts)]
     folder = Path(cache) / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
     if not sound(folder):
         read_primekg(path).save(folder)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from ghar.disk import stamp
 from ghar.errors import BadInput
 from ghar.privacy import HOW_TO_DOWNLOAD
 from ghar.retrieval.sparse import words_and_pairs
@@ -127,6 +127,5 @@ def _key(name: str, folder: Path) -> str:
     """The name, and for a folder also the sizes and times of its files, so that a changed model is indexed anew."""
     if not folder.is_dir():
         return name
-    stats = [(str(p.relative_to(folder)), os.stat(p)) for p in sorted(folder.rglob("*")) if p.is_file()]
-    facts = repr([(path, stat.st_size, stat.st_mtime_ns) for path, stat in stats])
+    facts = repr([(str(p.relative_to(folder)), *stamp(p)) for p in sorted(folder.rglob("*")) if p.is_file()])
     return f"{folder.resolve()}-{hashlib.sha256(facts.encode()).hexdigest()[:12]}"

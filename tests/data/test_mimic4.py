@@ -337,6 +337,11 @@ def test_cache_is_reused_until_the_source_changes(tmp_path, write_tables, monkey
     os.utime(root / "hosp/patients.csv", (0, 0))
     read_mimic4(root, cache)
     assert len(list(cache.iterdir())) == 2  # and no half-written folder beside them
+    path = root / "hosp/patients.csv"
+    path.write_text(path.read_text().replace("F", "M"))  # as long as before, and as old
+    os.utime(path, (0, 0))
+    read_mimic4(root, cache)
+    assert len(list(cache.iterdir())) == 3
 
 
 def test_a_damaged_cache_is_named_and_built_again(tmp_path, write_tables, capsys):

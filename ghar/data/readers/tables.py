@@ -21,6 +21,7 @@ import polars as pl
 
 from ghar.data.readers.damage import PEEK, LineCount, check_line_ends, first_bad_line, first_bytes
 from ghar.data.readers.layouts import looks_like, places, seen
+from ghar.disk import stamp
 from ghar.errors import BadInput
 
 SUFFIXES = (".csv.gz", ".csv", ".csv.zst", ".parquet")
@@ -282,8 +283,8 @@ def _damage(path: Path) -> str:
 
 
 def fingerprint(files: Iterable[Path], version: str) -> str:
-    """Sixteen hex digits that change when a file's name, size or modification time does, or the reader's `version`."""
-    seen = sorted((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files)
+    """Sixteen hex digits that change when a file's name, size or times do, or the reader's `version`."""
+    seen = sorted((path.name, *stamp(path)) for path in files)
     return hashlib.sha256(repr((LAYOUT, version, seen)).encode()).hexdigest()[:16]
 
 
