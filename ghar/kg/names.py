@@ -40,8 +40,9 @@ STRENGTH = re.compile(
 
 def plain(text: str) -> str:
     """Lower case, no accents, no possessive, everything but letters and digits one space."""
-    text = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c)).lower()
-    return " ".join(re.findall(r"[a-z0-9]+", text.replace("'s", "")))
+    if not text.isascii():  # most names are, and this takes most of the time
+        text = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
+    return " ".join(re.findall(r"[a-z0-9]+", text.lower().replace("'s", "")))
 
 
 def disease_key(name: str) -> str:
