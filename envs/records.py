@@ -101,7 +101,7 @@ class Records:
         if data.root is not None:
             if not Path(data.root).is_dir() and not is_database(Path(data.root)):
                 raise BadInput(
-                    f"data.root={data.root} is neither a folder nor a database: point it at the folder that holds "
+                    f"data.root={data.root} is not a folder, nor a database: point it at the folder that holds "
                     "the tables."
                 )
             return Path(with_tables(data, charts=False).root or data.root)

@@ -46,6 +46,8 @@ class TrainingPass:
 @cache
 def activations(one: TrainingPass) -> int:
     """Bytes at the peak of a pass, above weights and gradients that are there before it."""
+    if one.layers in (2, 3):
+        return _peak(one, one.layers)
     two, three = (_peak(one, layers) for layers in (2, 3))
     return two + (one.layers - 2) * (three - two)
 

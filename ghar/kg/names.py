@@ -41,8 +41,9 @@ STRENGTH = re.compile(
 
 def plain(text: str) -> str:
     """Lower case, no accents, no possessive, everything but letters and digits one space."""
-    text = "".join(filterfalse(unicodedata.combining, unicodedata.normalize("NFKD", text))).lower()
-    return " ".join(re.findall(r"[a-z0-9]+", text.replace("'s", "")))
+    if not text.isascii():  # most names are, and this takes most of the time
+        text = "".join(filterfalse(unicodedata.combining, unicodedata.normalize("NFKD", text)))
+    return " ".join(re.findall(r"[a-z0-9]+", text.lower().replace("'s", "")))
 
 
 def disease_key(name: str) -> str:
