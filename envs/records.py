@@ -99,7 +99,8 @@ class Records:
         """Folder of the tables; generates the demo world where none is named."""
         data = self.config.data
         if data.root is not None:
-            if not Path(data.root).is_dir() and not is_database(Path(data.root)):
+            place = Path(data.root)  # of texts a file is enough, which their reader looks at
+            if not (place.is_dir() or is_database(place) or self.texts_alone):
                 raise BadInput(
                     f"data.root={data.root} is not a folder, nor a database: point it at the folder that holds "
                     "the tables."
@@ -411,20 +412,16 @@ class Records:
     def graph_path(self) -> Path:
         """File of the graph, or folder of UMLS. BadInput where there is none."""
         given = self.config.kg.path
-        path = Path(given) if given else self._own_graph / "kg.csv.gz"
+        path = Path(given) if given else self.root / "kg" / "kg.csv.gz"
         if not path.exists():
-            raise BadInput(f"There is no graph at {path}: set kg.path to a PrimeKG-format csv or csv.gz.")
+            wrong = f"kg.path={path} does not exist" if given else f"There is no graph at {path}"
+            raise BadInput(f"{wrong}: set kg.path to a PrimeKG-format csv or csv.gz.")
         return path
-
-    @property
-    def _own_graph(self) -> Path:
-        """Folder of the graph that comes with the data, as it does with generated patients."""
-        return Path(self.config.data.root or self.root) / "kg"
 
     @property
     def _references(self) -> Path | None:
         given = self.config.kg.references
-        path = Path(given) if given else self._own_graph / "mondo_references.csv.gz"
+        path = Path(given) if given else self.root / "kg" / "mondo_references.csv.gz"
         if not path.exists() and given:
             raise BadInput(f"kg.references={path} does not exist: correct it, or leave it out to link by name.")
         return path if path.exists() else None
