@@ -80,12 +80,13 @@ def by_rank(rows: pl.DataFrame) -> pl.DataFrame:
 
     rows: by patient and time. So the rows have one order, whichever files they come from.
     """
-    placed = rows.with_row_index("_place")
-    ranked = placed.filter(pl.col(RANK).is_not_null())
-    moved = ranked.drop("_place").sort("subject_id", "time", RANK, "code", maintain_order=True)
-    moved = moved.select(ranked["_place"], pl.all())
-    others = placed.filter(pl.col(RANK).is_null())
-    return pl.concat([others, moved]).sort("_place").drop("_place", RANK)
+    keys = rows.select("subject_id", "time", RANK, "code").with_row_index("_place")
+    ranked = keys.filter(pl.col(RANK).is_not_null())
+    moved = ranked.sort("subject_id", "time", RANK, "code", maintain_order=True)["_place"]
+    rows = rows.drop(RANK)
+    if (moved == ranked["_place"]).all():
+        return rows
+    return rows[keys["_place"].scatter(ranked["_place"], moved)]
 
 
 def in_order(
