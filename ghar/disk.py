@@ -75,7 +75,7 @@ def sweep(path: Path) -> None:
     process that lives here, whatever a clock that jumped says.
     """
     for left in path.parent.glob(f".{path.name}.*.tmp"):
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError, ValueError):  # gone by now, or of someone else
             if is_old(left) and not psutil.pid_exists(int(left.name.split(".")[-2])):
                 left.unlink()
 

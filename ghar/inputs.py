@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from ghar.config import Config
+from ghar.data.readers.postgresql_base import is_postgresql
 from ghar.llm.gguf import missing_gguf
 
 
@@ -26,7 +27,7 @@ def _files(config: Config, training: bool) -> Iterator[str]:
     for key, place in places.items():
         if key in MODELS and place is not None and (wrong := missing_gguf(place)):
             yield wrong
-        if place is None or (key in MODELS and not _local(place)):
+        if place is None or (key in MODELS and not _local(place)) or (key == "data.root" and is_postgresql(place)):
             continue
         if not Path(place).exists():
             yield f"{key}={place} does not exist: correct the path."

@@ -1,7 +1,8 @@
 """A temporary folder of each command's own, so that nothing of it or of a library is left in the system's.
 
 TMPDIR of a command and of what it starts leads to a folder that it holds by a lock. The folder goes when the command
-ends. One whose command was killed is removed by the next command of this user.
+ends. One whose command was killed is removed by the next command of this user on this machine: a lock may be this
+machine's own, also on a shared disk.
 """
 
 from __future__ import annotations
@@ -9,18 +10,20 @@ from __future__ import annotations
 import atexit
 import fcntl
 import os
+import re
 import shutil
+import socket
+import stat
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from ghar.lock import lock
-
 PREFIX = "ghar-tmp-"
 HOLDER = ".held"  # its file, locked as long as the process lives
-TRIES, PAUSE = 5, 0.2  # of removing what other processes still write to; seconds
+TRIES, PAUSE = 20, 0.2  # of removing what other processes still write to; seconds
 
 _own: list[Path] = []  # the folder of this process, once it has one
 
@@ -44,9 +47,10 @@ def hold_folder(base: Path) -> Path:
     """Make a folder in `base` that is removed when this process ends, or by the next command after a kill."""
     sweep(base)
     while True:
-        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
+        folder = Path(tempfile.mkdtemp(prefix=_prefix(), dir=base))
         holder = (folder / HOLDER).open("w")
-        lock(holder, folder, wait=True)
+        with suppress(OSError):  # a file system without locks: no sweep can take the lock either
+            fcntl.flock(holder, fcntl.LOCK_EX)
         if (folder / HOLDER).exists():
             with suppress(OSError):  # systemd-tmpfiles takes what is old, but for a folder that is locked itself
                 fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -71,11 +75,24 @@ def is_abandoned(folder: Path) -> bool:
 
 def sweep(base: Path) -> None:
     """Remove the folders in `base` whose commands were killed."""
-    for path in base.glob(f"{PREFIX}*/{HOLDER}"):
-        with suppress(OSError), path.open("r+") as holder:
-            if os.fstat(holder.fileno()).st_uid == os.getuid() and not path.parent.is_symlink():
+    for folder in base.glob(f"{_prefix()}*"):
+        with suppress(OSError):
+            if not _is_own(folder, stat.S_ISDIR) or not _is_own(folder / HOLDER, stat.S_ISREG):
+                continue  # another user could lead both to files of ours
+            with open(os.open(folder / HOLDER, os.O_RDWR | os.O_NOFOLLOW), "r+") as holder:
                 fcntl.flock(holder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                _remove(path.parent)
+                _remove(folder)
+
+
+def _prefix() -> str:
+    """How the names of this machine's folders begin."""
+    return f"{PREFIX}{re.sub(r'[^A-Za-z0-9]', '', socket.gethostname())[:12]}-"
+
+
+def _is_own(path: Path, kind: Callable[[int], bool]) -> bool:
+    """Whether a path, and not what a link leads to, is of this kind and this user's."""
+    about = path.lstat()
+    return kind(about.st_mode) and about.st_uid == os.getuid()
 
 
 def _end(folder: Path, holder: IO[str], owner: int) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -81,10 +83,15 @@ def test_old_leavings_of_killed_writers_are_removed_and_young_ones_stay(tmp_path
     """A writer that lives keeps its file whatever the clock says; what is from the future was left by another clock."""
     none = 99_999_990  # above all numbers of processes
     old, young, future = (tmp_path / f".numbers.npz.{none + i}.tmp" for i in range(3))
-    alive = tmp_path / f".numbers.npz.{os.getppid()}.tmp"
-    for path in (old, young, future, alive):
+    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    alive = tmp_path / f".numbers.npz.{other.pid}.tmp"
+    for path in (old, young, future, alive, tmp_path / ".numbers.npz.mine.tmp"):
         path.write_bytes(b"half")
     for path, seconds in ((old, 0), (alive, 0), (future, time.time() + 86_400)):
         os.utime(path, (seconds, seconds))
-    save_arrays(tmp_path / "numbers.npz", a=np.arange(3))
-    assert {path.name for path in tmp_path.iterdir()} == {young.name, alive.name, "numbers.npz"}
+    os.utime(tmp_path / ".numbers.npz.mine.tmp", (0, 0))
+    with other:
+        save_arrays(tmp_path / "numbers.npz", a=np.arange(3))
+        kept = {path.name for path in tmp_path.iterdir()}
+        other.communicate(b"\n")
+    assert kept == {young.name, alive.name, ".numbers.npz.mine.tmp", "numbers.npz"}

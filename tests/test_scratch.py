@@ -76,15 +76,19 @@ def test_what_a_killed_command_left_goes_with_the_next_one(place: Path):
 
 
 def test_other_folders_stay(place: Path, tmp_path: Path):
-    """Of no command, of one that has half gone, and where a link leads."""
+    """Of no command, of one that has half gone, of another machine, and where a link leads."""
+    own = hold_folder(place)
+    prefix = own.name[: own.name.rindex("-") + 1]  # of this machine's folders
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / HOLDER).touch()
     (tmp_path / "mine" / "notes").touch()
-    (place / f"{PREFIX}link").symlink_to(tmp_path / "mine")
-    for name in ("ghar-0", f"{PREFIX}new", "other"):
+    (place / f"{prefix}link").symlink_to(tmp_path / "mine")
+    for name in ("ghar-0", f"{prefix}new", "other", f"{PREFIX}elsewhere-0", f"{prefix}led"):
         (place / name).mkdir()
+    (place / f"{PREFIX}elsewhere-0" / HOLDER).touch()
+    (place / f"{prefix}led" / HOLDER).symlink_to(tmp_path / "mine" / HOLDER)
     sweep(place)
-    assert len(list(place.iterdir())) == 4 and (tmp_path / "mine" / "notes").exists()
+    assert len(list(place.iterdir())) == 7 and (tmp_path / "mine" / "notes").exists()
     assert not is_abandoned(place / "other") and not is_abandoned(Path(""))
 
 

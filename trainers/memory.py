@@ -18,7 +18,7 @@ from ghar.config import Config, Zero
 from ghar.errors import BadInput
 from ghar.llm.demo_model import HEADS
 from ghar.llm.models import model_path
-from ghar.llm.vllm_build import GIB, check_installed, free_memory, workspace
+from ghar.llm.vllm_build import GIB, check_installed, free_memory, step_tokens, workspace
 from ghar.trainers.activation_memory import TrainingPass, activations, architecture
 from ghar.trainers.rl.settings import has_critic
 from ghar.trainers.runs.distributed import world
@@ -163,7 +163,8 @@ def _engine(config: Config, shape: ModelShape) -> Need:
     engine, item = config.engine, _item(config)
     if engine.kind == "vllm":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        step = workspace(json.loads(shape.architecture), item, device)
+        tokens = step_tokens(device, longest(config, shape))
+        step = workspace(json.loads(shape.architecture), item, tokens)
         held = shape.weights * item + (engine.kv_cache_gb or 0) * GIB + step
         return {"engine": held if engine.memory is None else engine.memory * device_memory()}
     length = longest(config, shape)

@@ -59,13 +59,14 @@ def check_installed() -> None:
 
 def check_memory(model: Any, settings: VLLMSettings, free: int, device: str) -> None:
     """BadInput when weights and KV cache do not fit into `free` bytes, or the cache holds no prompt of full length."""
-    weights, cache, work = _weights(model, device), int(cache_gb(model, settings, device) * GIB), _room(model, device)
+    weights, cache = _weights(model, device), int(cache_gb(model, settings, device) * GIB)
+    work = _room(model, settings, device)
     need, room = weights + cache + work, free - weights - work
     if need > free:
         advice = f"set engine.kv_cache_gb to at most {room / GIB:.1f}" if room > 0 else "take a smaller model"
         raise BadInput(
             f"vLLM needs about {need / GIB:.1f} GiB (weights {weights / GIB:.1f}, KV cache {cache / GIB:.1f}, reading "
-            f"{step_tokens(device):,} tokens at once {work / GIB:.1f}), but "
+            f"{step_tokens(device, longest(model.config, settings)):,} tokens at once {work / GIB:.1f}), but "
             f"{free / GIB:.1f} GiB of {device} memory are free: {advice}."
         )
     item = next(model.parameters()).element_size()
@@ -85,7 +86,7 @@ def cache_gb(model: Any, settings: VLLMSettings, device: str) -> float:
         return settings.kv_cache_gb
     if device != "cuda":
         raise BadInput("engine.memory is a share of a GPU, and there is none here: set engine.kv_cache_gb instead.")
-    left = settings.memory * torch.cuda.mem_get_info()[1] - _weights(model, device) - _room(model, device)
+    left = settings.memory * torch.cuda.mem_get_info()[1] - _weights(model, device) - _room(model, settings, device)
     if left <= 0:
         raise BadInput(f"engine.memory={settings.memory:g} of this GPU does not hold the weights: raise it.")
     return left / GIB
@@ -97,27 +98,29 @@ def longest(config: Any, settings: VLLMSettings) -> int:
     return reach if settings.max_length is None else min(reach, settings.max_length)
 
 
-def step_tokens(device: str) -> int:
+def step_tokens(device: str, longest: int) -> int:
     """Tokens of prompts and replies that vLLM reads in one step: what it takes itself where it is used offline
-    (UsageContext.LLM_CLASS), by the memory of the GPU."""
+    (UsageContext.LLM_CLASS), by the memory of the GPU, and at least the longest prompt with its reply."""
     if device != "cuda":
-        return 4096
+        return max(4096, longest)
     properties = torch.cuda.get_device_properties(0)
-    return 16384 if properties.total_memory >= 70 * GIB and "a100" not in properties.name.lower() else 8192
+    large = properties.total_memory >= 70 * GIB and "a100" not in properties.name.lower()
+    return max(16384 if large else 8192, longest)
 
 
-def workspace(text: Mapping[str, Any], item: int, device: str) -> int:
-    """Bytes for what one step computes: the widest layer of `step_tokens` (its gate, its up and their product, with
-    the states before and behind), and logits.
+def workspace(text: Mapping[str, Any], item: int, tokens: int) -> int:
+    """Bytes for what one step computes: the widest layer (its gate, its up and their product, with the states before
+    and behind), and logits.
 
-    text: the configuration of the model's text part; item: bytes a number.
+    text: the configuration of the model's text part; item: bytes a number; tokens: of a step, see `step_tokens`.
     """
     wide = text.get("intermediate_size") or 4 * text["hidden_size"]
-    return LOGITS + step_tokens(device) * item * (3 * wide + 2 * text["hidden_size"])
+    return LOGITS + tokens * item * (3 * wide + 2 * text["hidden_size"])
 
 
-def _room(model: Any, device: str) -> int:
-    return workspace(model.config.get_text_config().to_dict(), next(model.parameters()).element_size(), device)
+def _room(model: Any, settings: VLLMSettings, device: str) -> int:
+    tokens = step_tokens(device, longest(model.config, settings))
+    return workspace(model.config.get_text_config().to_dict(), next(model.parameters()).element_size(), tokens)
 
 
 def check_adapters(settings: VLLMSettings, device: str, dtype: torch.dtype) -> None:
@@ -210,7 +213,7 @@ def _start(model: Any, settings: VLLMSettings, device: str) -> Any:
                 kv_cache_memory_bytes=int(cache_gb(model, settings, device) * GIB),
                 max_model_len=longest(model.config, settings),
                 max_num_seqs=settings.max_batch,
-                max_num_batched_tokens=max(step_tokens(device), longest(model.config, settings)),
+                max_num_batched_tokens=step_tokens(device, longest(model.config, settings)),
                 enable_sleep_mode=settings.sleep,
                 weight_transfer_config=WeightTransferConfig(backend=BACKEND),
                 disable_log_stats=True,

@@ -19,6 +19,7 @@ from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.readers.source import origin, read_source
 from ghar.envs.records import Records
 from ghar.errors import BadInput
+from ghar.inputs import missing
 from ghar.launch.entry import load
 
 pytest.importorskip("adbc_driver_postgresql", reason="the driver is not installed (pip install 'ghar[postgresql]')")
@@ -132,6 +133,10 @@ def test_what_cannot_be_read_is_one_sentence(service: str, tmp_path: Path) -> No
         read_source(data("mimic4", service, cache))
     with pytest.raises(BadInput, match=r"postgresql:elsewhere cannot be read \(.*elsewhere.*\): correct its part of"):
         read_source(data("mimic4", "postgresql:elsewhere", cache))
+
+
+def test_a_launcher_looks_for_no_such_file() -> None:
+    assert missing(load(["data=mimic4", "data.root=postgresql:hospital"]), training=False) == []
 
 
 @pytest.mark.parametrize("name", ["host=a.example password=hunter2", "me@host", ""])

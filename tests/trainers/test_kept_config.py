@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from ghar.configure import build
 from ghar.envs.system import settings_of
 from ghar.errors import BadInput
 from ghar.launch.entry import load
-from ghar.trainers.runs.kept_config import upgraded
+from ghar.trainers.runs.kept_config import kept_config, upgraded
 from ghar.trainers.runs.resume import as_yaml, plain
 
 SHARES = {"past": 0.25, "reports": 0.2, "chained": 0.33, "slopes": 0.33, "two_steps": 0.25}
@@ -44,6 +45,29 @@ def test_a_run_of_before_is_the_same_run_today() -> None:
     made = upgraded(as_of_28c2b18(kept(*today)))
     assert made == values
     assert plain(build(made, settings_of("ghar"))) == plain(load(today))
+
+
+def test_a_run_does_not_go_on_under_another_schedule() -> None:
+    """A key that is gone counts while the run is trained, where it had another value than everyone has today."""
+    values = as_of_28c2b18(kept())
+    values["trainer"]["rl"]["lr_warmup"] = 5
+    assert "lr_warmup" not in upgraded(values)["trainer"]["rl"]
+    rl = upgraded(values, going_on=True)["trainer"]["rl"]
+    assert rl["lr_warmup"] == 5 and "curriculum" not in rl
+
+
+@pytest.mark.parametrize("text", ["trainer: x\n", "task: 3\n", "data: {two_steps: 0.1}\n"])
+def test_a_damaged_one_is_a_sentence(text: str, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(BadInput, match=r"config\.yaml is damaged"):
+        kept_config(tmp_path)
+
+
+def test_answers_in_the_configuration_are_named() -> None:
+    values = as_of_28c2b18(kept())
+    values["task"]["answers"] = ["no", "yes"]
+    with pytest.raises(BadInput, match=r"task\.answers, which is gone"):
+        upgraded(values)
 
 
 def test_shares_without_a_name_are_refused() -> None:

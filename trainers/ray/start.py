@@ -91,10 +91,15 @@ def _orphans() -> list[psutil.Process]:
     """Return the processes of Ray whose driver was killed: the agents look only now and then whether it lives."""
     found = []
     for one in psutil.process_iter():
-        with suppress(psutil.Error):  # gone by now, or of another user
-            if _is_rays(one) and scratch.is_abandoned(Path(one.environ().get("TMPDIR", ""))):
+        with suppress(psutil.Error, OSError):  # gone by now, or of another user
+            if _is_rays(one) and _sees_our_files(one) and scratch.is_abandoned(Path(one.environ().get("TMPDIR", ""))):
                 found.append(one)
     return found
+
+
+def _sees_our_files(process: psutil.Process) -> bool:
+    """Whether a process has this one's file systems: to one of another container its folder is there, and not to us."""
+    return os.readlink(f"/proc/{process.pid}/ns/mnt") == os.readlink("/proc/self/ns/mnt")
 
 
 def _own_processes() -> list[psutil.Process]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,10 @@ from ghar.errors import BadInput
 from ghar.metrics.runfolder import RunFolder
 
 SHARES = ("past", "reports", "chained", "slopes")  # what data.mix was, beside data.two_steps
-# Without effect on a run that is trained: how it was sampled, served or drawn.
-DROPPED = {
-    "model": ("heads",), "trainer.base": ("lr",), "rllib": ("hidden",), "retriever": ("batch",), "engine": ("device",),
-    "trainer.rl": ("lr_warmup", "curriculum"),
+# section -> key -> what it is today. Without effect on a run that is trained; one that is not goes on with these alone.
+DROPPED: dict[str, dict[str, Any]] = {
+    "model": {"heads": 2}, "trainer.base": {"lr": 4e-3}, "rllib": {"hidden": 64}, "retriever": {"batch": 64},
+    "engine": {"device": None}, "trainer.rl": {"lr_warmup": 0, "curriculum": 0},
 }  # fmt: skip
 PRINTED = {"ratio": ("reference", "eq16"), "critic_target": ("reward", "eq17")}
 
@@ -23,22 +23,29 @@ PRINTED = {"ratio": ("reference", "eq16"), "critic_target": ("reward", "eq17")}
 def kept_config(run: Path) -> dict[str, Any] | None:
     """The values in RUN/config.yaml under today's keys; None where there is no such file."""
     text = RunFolder(run).config_text()
-    return None if text is None else upgraded(yaml.safe_load(text))
+    try:
+        return None if text is None else upgraded(yaml.safe_load(text))
+    except (AttributeError, KeyError, TypeError, yaml.YAMLError) as error:
+        raise BadInput(f"{run / 'config.yaml'} is damaged ({' '.join(str(error).split())}): put it right.") from error
 
 
-def upgraded(values: dict[str, Any]) -> dict[str, Any]:
-    """The same values under today's keys, those of today unchanged. BadInput for what has no place any more."""
-    made = {name: dict(part) if isinstance(part, Mapping) else part for name, part in values.items()}
-    if isinstance(made.get("trainer"), dict):
-        made["trainer"] = {n: dict(p) if isinstance(p, Mapping) else p for n, p in made["trainer"].items()}
+def upgraded(values: dict[str, Any], going_on: bool = False) -> dict[str, Any]:
+    """The same values under today's keys, those of today unchanged. BadInput for what has no place any more.
+
+    going_on: whether the run is to be trained further, for which a key that is gone stays where it had another value
+    than it has today.
+    """
+    made = deepcopy(values)
     _data(made.get("data"))
     _task(made.get("task"))
     _model(made.get("model"))
     _rl(_part(made, "trainer.rl"))
     _deepspeed(made.get("deepspeed"))
-    for section, names in DROPPED.items():
-        for name in names:
-            (_part(made, section) or {}).pop(name, None)
+    for section, dropped in DROPPED.items():
+        part = _part(made, section) or {}
+        for name, today in dropped.items():
+            if name in part and (not going_on or part[name] == today):
+                del part[name]
     return made
 
 
@@ -67,8 +74,11 @@ def _task(task: dict[str, Any] | None) -> None:
     since = task.pop("since", None)
     if since is not None and task.get("name") in ("read", "kare_readmission"):
         task["anchor"] = since
-    if task.get("answers", ...) is None:
-        del task["answers"]
+    if task.pop("answers", None) is not None:
+        raise BadInput(
+            'The run names its answers by task.answers, which is gone: write them as "labels" into NAME.json beside '
+            "the label file, and take the key out of the run's config.yaml."
+        )
 
 
 def _model(model: dict[str, Any] | None) -> None:

@@ -116,8 +116,8 @@ def _say_finished(path: Path) -> None:
 def _read(path: Path) -> Any:
     try:
         kept = yaml.safe_load(path.read_text())
-        return upgraded(kept) if isinstance(kept, dict) else kept
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        return upgraded(kept, going_on=True) if isinstance(kept, dict) else kept
+    except (yaml.YAMLError, UnicodeDecodeError, AttributeError, KeyError, TypeError) as error:
         place = " ".join(str(error).split())
         raise BadInput(f"{path} is damaged ({place}): put it right, or choose another run_dir.") from None
 

@@ -139,5 +139,8 @@ def _copy(base: Base, source: SourceColumns, name: str, table: Table, folder: Pa
     if not kept:
         raise BadInput(f"{base.name}: the table {'.'.join(table)} has no column that data needs: copy the table again.")
     half = folder / f"{name}.{os.getpid()}.half"
-    base.copy(table, kept, half)
-    os.replace(half, folder / f"{name}.parquet")
+    try:
+        base.copy(table, kept, half)
+        os.replace(half, folder / f"{name}.parquet")
+    finally:
+        half.unlink(missing_ok=True)

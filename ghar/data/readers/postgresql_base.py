@@ -26,17 +26,23 @@ OPTIONS = (
     # rows come as they lie: two tries have one order
     "-c synchronize_seqscans=off -c max_parallel_workers_per_gather=0"
 )
-OWN = ("pg_catalog", "information_schema", "pg_toast")
-TABLES = (
-    "SELECT nspname::text, relname::text FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace "
-    "WHERE relkind IN ('r', 'p')"
+# A table that others have for a session alone, or that this user may not read, is none.
+READABLE = (
+    "nspname NOT IN ('pg_catalog', 'information_schema') AND nspname !~ '^pg_(toast|temp)' "
+    "AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')"
 )
-# what a table's rows lie in, and how many were ever written: new rows, changed rows and a new copy change it
-STATE = """
-SELECT string_agg(concat_ws(' ', n.nspname, c.relname, c.relfilenode, pg_relation_size(c.oid), s.n_tup_ins, s.n_tup_upd,
-                            s.n_tup_del), ';' ORDER BY c.oid)
+TABLES = f"""
+SELECT nspname::text, relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+WHERE relkind IN ('r', 'p') AND {READABLE}
+"""
+# what a table's rows lie in, and how many were ever written: new rows, changed rows and a new copy change it; a standby
+# counts no rows, and knows how far it has followed
+STATE = f"""
+SELECT concat_ws(' ', CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()::text END,
+                 string_agg(concat_ws(' ', nspname, c.relname, relfilenode, pg_relation_size(c.oid), n_tup_ins,
+                                      n_tup_upd, n_tup_del), ';' ORDER BY c.oid))
 FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace LEFT JOIN pg_stat_all_tables s ON s.relid = c.oid
-WHERE c.relkind = 'r' AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast')
+WHERE relkind = 'r' AND {READABLE}
 """
 
 
@@ -63,17 +69,17 @@ class PostgreSQLBase:
         return "public"
 
     def key(self, version: str) -> str:
-        """What changes when any table does."""
+        """What changes when any table does, some seconds later: the server counts rows when a session rests."""
         [[state]] = self._rows(STATE)
         return f"{self.service}-{hashlib.sha256(f'{version} {state}'.encode()).hexdigest()[:16]}"
 
     def tables(self) -> list[tuple[str, str]]:
         """Schema and name of each table; views are none."""
-        return [(schema, table) for schema, table in self._rows(TABLES) if schema not in OWN]
+        return [(schema, table) for schema, table in self._rows(TABLES)]
 
     def columns(self, table: tuple[str, str]) -> list[str]:
         """Names of a table's columns."""
-        with self.base.cursor() as cursor:
+        with self.base.cursor() as cursor, _named(self.name):
             cursor.execute(f"SELECT * FROM {whole(table)} LIMIT 0")
             return [column[0] for column in cursor.description]
 
@@ -123,10 +129,11 @@ def opened_postgresql(root: str) -> Iterator[PostgreSQLBase]:
 def _named(root: str) -> Iterator[None]:
     """What the server or its driver says, as one sentence."""
     from adbc_driver_postgresql.dbapi import Error
+    from pyarrow import ArrowException
 
     try:
         yield
-    except Error as error:
+    except (Error, ArrowException) as error:  # the latter where the server is lost midway
         first = re.split(r"ERROR: |FATAL: ", str(error).splitlines()[0])[-1].strip()
         raise BadInput(
             f"{root} cannot be read ({first}): correct its part of pg_service.conf, or what the user of it may read."

@@ -61,6 +61,9 @@ def parts_of(folder: Path, suffixes: tuple[str, ...], read: Callable[[Path], Seq
         for part in parts:
             found[part].append(path)
     for part, paths in found.items():
+        names = [path.name.partition(".")[0] for path in paths]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise BadInput(f"{folder} has {', '.join(sorted(twice))} in several files, packed or not: keep one.")
         if not paths:
             seen = ", ".join(path.name for path in files) or f"no {' or '.join(suffixes)} file"
             raise BadInput(f"{folder} needs a file with {' or '.join(PARTS[part])} in its name: it has {seen}.")
