@@ -54,6 +54,9 @@ class ScaleConfig:
     name: Literal["demo", "laptop", "full"]
 
 
+POSTGRESQL = "postgresql:"  # how data.root begins where it names a service of a database
+
+
 @dataclass(frozen=True)
 class DataConfig:
     # the source, which names its file format; demo_long: generated long histories, for EHR-RAG (small: for tests);

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from ghar.config import Config
-from ghar.data.readers.postgresql_base import is_postgresql
+from ghar.config import POSTGRESQL, Config
 from ghar.llm.gguf import missing_gguf
 
 
@@ -27,8 +26,10 @@ def _files(config: Config, training: bool) -> Iterator[str]:
     for key, place in places.items():
         if key in MODELS and place is not None and (wrong := missing_gguf(place)):
             yield wrong
-        if place is None or (key in MODELS and not _local(place)) or (key == "data.root" and is_postgresql(place)):
+        if place is None or (key in MODELS and not _local(place)):
             continue
+        if key == "data.root" and place.startswith(POSTGRESQL):
+            continue  # the database says so itself
         if not Path(place).exists():
             yield f"{key}={place} does not exist: correct the path."
 

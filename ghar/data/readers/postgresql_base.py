@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ghar.config import POSTGRESQL
 from ghar.data.readers.duckdb_base import quoted, whole
 from ghar.errors import BadInput
 
-PREFIX = "postgresql:"
 SERVICE = re.compile(r"[\w.-]+")
 BATCH = 1 << 24  # bytes that are fetched at once
 OPTIONS = (
@@ -48,7 +48,7 @@ WHERE relkind = 'r' AND {READABLE}
 
 def is_postgresql(root: str) -> bool:
     """Whether data.root names a service of PostgreSQL."""
-    return root.startswith(PREFIX)
+    return root.startswith(POSTGRESQL)
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class PostgreSQLBase:
     @property
     def name(self) -> str:
         """What messages call it."""
-        return f"{PREFIX}{self.service}"
+        return f"{POSTGRESQL}{self.service}"
 
     @property
     def preferred(self) -> str:
@@ -104,11 +104,11 @@ class PostgreSQLBase:
 @contextmanager
 def opened_postgresql(root: str) -> Iterator[PostgreSQLBase]:
     """The database of a service. BadInput for a name that is none, a missing library, and whatever the server says."""
-    service = root.removeprefix(PREFIX)
+    service = root.removeprefix(POSTGRESQL)
     if not SERVICE.fullmatch(service):
         raise BadInput(
-            f"data.root={PREFIX}... takes the name of a service of pg_service.conf and nothing else: write its address "
-            "and database there, and the password into .pgpass."
+            f"data.root={POSTGRESQL}... takes the name of a service of pg_service.conf and nothing else: write its "
+            "address and database there, and the password into .pgpass."
         )
     try:
         import pyarrow  # noqa: F401
