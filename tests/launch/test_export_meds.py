@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -14,6 +14,7 @@ from ghar.data.findings import with_findings
 from ghar.data.readers.meds import read_meds
 from ghar.data.readers.meds_labels import read_labels, read_subject_splits
 from ghar.data.readers.mimic4 import read_mimic4
+from ghar.data.tasks.label_files import located
 from ghar.data.tasks.visits import VISIT_TASKS, visit_samples
 from ghar.envs.records import Records
 from ghar.launch.entry import load
@@ -91,12 +92,14 @@ def test_aces_makes_a_task_of_it(exported, shared_data, tmp_path):
     run_command(command, cwd=tmp_path).check_returncode()
     file = tmp_path / "in_hospital_death.parquet"
     cohort = read_mimic4(shared_data / "mimic-iv-demo-2.2", charts=False)
-    base = load(["task=labels", f"task.labels={file}", "task.question='Will this patient die in this stay?'"]).task
-    about, samples = visit_samples(cohort, replace(base, answers=("survives", "dies")), "strict")
+    words = {"question": "Will this patient die in this stay?", "labels": ["survives", "dies"]}
+    (tmp_path / "in_hospital_death.json").write_text(json.dumps(words))
+    config = load(["task=labels", f"task.labels={file}"])
+    about, samples = visit_samples(cohort, located(config.task, config.data), "strict")
     stays = cohort.visits.filter(pl.col("end") - pl.col("start") > pl.duration(hours=48))
     # four more died minutes after what the tables call their discharge, which ends ACES's window
     deaths = stays.filter(pl.col("died") & (pl.col("death_time") <= pl.col("end")))
-    assert about.labels == ("survives", "dies")
+    assert about.labels == ("survives", "dies") and about.question == words["question"]
     assert len(samples) == len({(s.subject_id, s.prediction_time) for s in samples})
     dead = {(s.subject_id, s.visit_id) for s in samples if s.label == 1}
     assert dead == set(deaths.select("subject_id", "visit_id").rows()) and len(dead) == 9
