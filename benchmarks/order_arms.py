@@ -1,6 +1,6 @@
 """What each way of training adds to SFT on order check: arms from one SFT, on test questions that were never opened.
 
-sft     SFT on the scripted teacher's right episodes, all weights (folder/sft)
+sft     SFT on the scripted teacher's right episodes, all weights (folder/seed-0/sft)
 rloo    from there, policy gradients without a critic
 rft     from there, rejection-sampling fine-tuning
 mappo   from there, multi-agent PPO with a critic of its own
@@ -8,9 +8,10 @@ label   the base model after SFT on labels alone, of as many training questions 
 
 rloo, rft and mappo play as many episodes on the same questions, and train adapters. Their last weights are played, so
 none are chosen by a validation. `--arms` names those to train and play; contrasts with an arm left out are left out.
-All is trained before a test question is opened. The first `OPENED` of the test are left out, which earlier tables of
-docs/order-check.md have shown; `PLAYED` of those behind them are played. Every step goes on where it was killed: runs
-by their own checkpoints, evaluations by the episodes played.
+`--seeds` are trained from SFT on, each in a folder of its own. All is trained before a test question is opened. The
+first `OPENED` of the test are left out, which earlier tables of docs/order-check.md have shown; `PLAYED` of those
+behind them are played. Every step goes on where it was killed: runs by their own checkpoints, evaluations by the
+episodes played.
 """
 
 from __future__ import annotations
@@ -22,8 +23,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 if TYPE_CHECKING:
     from ghar.envs.system import System
+    from ghar.metrics.rows import Row
 
 OPENED, PLAYED = 540, 120
 ROOT = Path(__file__).resolve().parents[1]
@@ -59,24 +63,66 @@ CONTRASTS = (
 )  # fmt: skip
 
 
-def order_arms(folder: Path, overrides: Sequence[str], timeout: float, arms: Sequence[str]) -> dict[str, Any]:
+def order_arms(
+    folder: Path, overrides: Sequence[str], timeout: float, arms: Sequence[str], seeds: int
+) -> dict[str, Any]:
     """Train what is not trained, play what is not played; numbers by group and paired differences, whose intervals
-    draw patients and drugs. arms: names of `ARMS`, in the order of training."""
+    draw patients, drugs and, where there are several, seeds. arms: names of `ARMS`, in the order of training; seeds:
+    as many, from 0, each with an SFT of its own."""
     if unknown := [name for name in arms if name not in ARMS]:
         raise SystemExit(f"--arms {','.join(unknown)}: choose among {', '.join(ARMS)}.")
     chosen = {name: ARMS[name] for name in arms}
+    runs = [(folder / f"seed-{seed}", [*overrides, f"seed={seed}"]) for seed in range(seeds)]
+    for own, settings in runs:
+        train_arms(own, settings, chosen, timeout)
+    return numbers([_play_arms(own, settings, chosen) for own, settings in runs], _draw_of(overrides))
+
+
+def train_arms(folder: Path, overrides: Sequence[str], arms: Mapping[str, Arm], timeout: float) -> None:
+    """Train SFT and, from it, each arm, where it is not trained. No test question is opened."""
     _train(folder / "sft", [*overrides, *SFT], "usual", timeout)
-    for name, arm in chosen.items():
+    for name, arm in arms.items():
         settings = [*overrides, *arm.settings]
         _fork(folder, name, settings, arm.listed)
         _train(folder / name, settings, arm.listed, timeout)
+
+
+def _play_arms(folder: Path, overrides: Sequence[str], arms: Mapping[str, Arm]) -> dict[str, Sequence[Row]]:
+    """Rows of one seed's rules and arms on the questions to play."""
     rows = _played(folder / "sft", [*overrides, *SFT], OF_SFT)
-    summary, draw = rows.pop("summary"), rows.pop("draw")
-    for name, arm in chosen.items():
-        found = _played(folder / name, [*overrides, *arm.settings, *arm.weights], (arm.variant,))
-        rows[name] = found[arm.variant]
-        summary[name] = found["summary"][arm.variant]
-    return {"orders": summary, "differences": differences(rows, draw)}
+    for name, arm in arms.items():
+        rows[name] = _played(folder / name, [*overrides, *arm.settings, *arm.weights], (arm.variant,))[arm.variant]
+    return rows
+
+
+def numbers(seeds: Sequence[Mapping[str, Sequence[Row]]], draw: dict[str, int]) -> dict[str, Any]:
+    """Numbers of all seeds' rows, which are of the same questions.
+
+    "orders": row -> group -> number -> [value, low, high], "n", and accuracy of each seed; "differences": `CONTRASTS`
+    whose both sides were played, column by column, and in how many of all answers they are the same.
+    """
+    from ghar.envs.ghar.orders.numbers import difference_over_seeds, mean_over_seeds
+    from ghar.metrics.rows import paired
+
+    orders: dict[str, Any] = {}
+    for name in seeds[0]:
+        groups = sorted({row["group"] for row in seeds[0][name]})
+        parts = {"all": [run[name] for run in seeds]}
+        parts |= {group: [[r for r in run[name] if r["group"] == group] for run in seeds] for group in groups}
+        orders[name] = {
+            group: {"n": len(own[0]), "seeds": [float(np.mean([r["correct"] for r in rows])) for rows in own]}
+            | {column: mean_over_seeds(own, column, draw).as_list() for column in COLUMNS}
+            for group, own in parts.items()
+        }
+    found: dict[str, Any] = {}
+    for a, b in CONTRASTS:
+        if a in seeds[0] and b in seeds[0]:
+            one, two = ([run[name] for run in seeds] for name in (a, b))
+            found[f"{a} - {b}"] = {c: difference_over_seeds(one, two, c, draw).as_list() for c in COLUMNS}
+            found[f"{a} - {b}"]["same"] = sum(
+                x["prediction"] == y["prediction"] for i in range(len(seeds)) for x, y in paired(one[i], two[i])
+            )
+    return {"orders": orders, "differences": found}
 
 
 def with_test(system: System[Any], cases: Sequence[Any]) -> System[Any]:
@@ -89,15 +135,11 @@ def with_test(system: System[Any], cases: Sequence[Any]) -> System[Any]:
     return system.adapt(alone)
 
 
-def differences(rows: Mapping[str, Any], draw: dict[str, int]) -> dict[str, Any]:
-    """Paired differences of those `CONTRASTS` that were played, column by column."""
-    from ghar.envs.ghar.orders.numbers import order_difference
+def _draw_of(overrides: Sequence[str]) -> dict[str, int]:
+    from ghar.launch.entry import load
 
-    return {
-        f"{a} - {b}": {c: order_difference(rows[a], rows[b], c, draw).as_list() for c in COLUMNS}
-        for a, b in CONTRASTS
-        if a in rows and b in rows
-    }
+    config = load([*overrides])
+    return {"seed": config.seed, "resamples": config.eval.bootstrap}
 
 
 def _settings(run: Path, overrides: Sequence[str], variant: str) -> list[str]:
@@ -121,10 +163,9 @@ def _fork(folder: Path, name: str, overrides: Sequence[str], variant: str) -> No
         begin_from(folder / "sft", load(_settings(folder / name, overrides, variant)))
 
 
-def _played(run: Path, overrides: Sequence[str], variants: Sequence[str]) -> dict[str, Any]:
-    """Rows of each variant on the questions to play, beside "summary", their numbers by group, and "draw"."""
+def _played(run: Path, overrides: Sequence[str], variants: Sequence[str]) -> dict[str, Sequence[Row]]:
+    """Rows of each variant on the questions to play."""
     from ghar.envs import system as systems
-    from ghar.envs.ghar.orders.numbers import by_group
     from ghar.envs.records import Records
     from ghar.launch.entry import load
     from ghar.metrics.runfolder import RunFolder
@@ -136,8 +177,6 @@ def _played(run: Path, overrides: Sequence[str], variants: Sequence[str]) -> dic
     use_cores(config.threads)
     system = systems.build(Records(config))
     played = with_test(system, system.cases.test[OPENED : OPENED + PLAYED])
-    folder = RunFolder.open(run / "evaluations" / "unopened")
+    folder = RunFolder.open(run / "evaluations" / f"questions-{OPENED + 1}-{OPENED + PLAYED}")
     evaluate_system(played, config, folder, resume=True)
-    draw = {"seed": config.seed, "resamples": config.eval.bootstrap}
-    rows = {name: lean(folder, name) for name in variants}
-    return {"summary": by_group(rows, draw)["orders"], "draw": draw} | rows
+    return {name: lean(folder, name) for name in variants}

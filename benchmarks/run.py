@@ -102,7 +102,9 @@ WHAT: dict[str, Callable[[argparse.Namespace], Any]] = {
     "coverage": lambda a: bench("coverage").coverage(a.share),
     "trivial": lambda a: bench("trivial").trivial(a.overrides, a.folder),
     "sync": lambda a: bench("sync").sync(a.seeds),
-    "order_arms": lambda a: bench("order_arms").order_arms(a.folder, a.overrides, a.timeout, a.arms.split(",")),
+    "order_arms": lambda a: bench("order_arms").order_arms(
+        a.folder, a.overrides, a.timeout, a.arms.split(","), a.seeds
+    ),
     "real_decisions": lambda a: bench("real_decisions").real_decisions(a.folder, a.overrides, a.share),
     "real_model": lambda a: bench("real_model").real_model(share=a.share),
     "adapter_play": lambda a: bench("adapter_play").adapter_play(a.seeds, a.share),

@@ -77,10 +77,10 @@ def drawn_over_seeds(
     found = np.concatenate(blocks)  # [resamples, seeds]
     known = ~np.isnan(found)
     together = ratio(np.nan_to_num(found).sum(axis=1), known.sum(axis=1))
-    return float(np.mean(each)), together + _of_seeds(each, found - together[:, None], seed)
+    return float(np.mean(each)), together + between_seeds(each, found - together[:, None], seed)
 
 
-def _of_seeds(each: np.ndarray, apart: np.ndarray, seed: int) -> np.ndarray:
+def between_seeds(each: np.ndarray, apart: np.ndarray, seed: int) -> np.ndarray:
     """[resamples]: how far the mean of S drawn seeds may lie from that of all seeds there could be.
 
     each: [S], a number a seed; apart: [resamples, S], how far each seed is from the mean of all on each draw of

@@ -14,6 +14,7 @@ from ghar.episode import Episode
 from ghar.metrics.bootstrap import Interval, patient_codes, patient_weights
 from ghar.metrics.policy import acted, policy_summary
 from ghar.metrics.rows import Row, paired, patients_of
+from ghar.metrics.seeds import between_seeds
 
 LABELS = ("no", "yes")
 MAIN = "ghar_rl"
@@ -89,6 +90,29 @@ def order_difference(a: Sequence[Row], b: Sequence[Row], column: str, draw: dict
     """Mean of a column of policy a minus policy b on the same questions; patients and drugs are drawn together."""
     pairs = paired(a, b)
     return _Draw(a, draw).mean([float(one[column]) - float(two[column]) for one, two in pairs])
+
+
+def mean_over_seeds(seeds: Sequence[Sequence[Row]], column: str, draw: dict[str, int]) -> Interval:
+    """Mean over seeds of a column's mean on the same questions; seeds, patients and drugs are drawn."""
+    return _over_seeds(seeds[0], [[float(row[column]) for row in rows] for rows in seeds], draw)
+
+
+def difference_over_seeds(
+    a: Sequence[Sequence[Row]], b: Sequence[Sequence[Row]], column: str, draw: dict[str, int]
+) -> Interval:
+    """`order_difference` of seed i of policy a and seed i of policy b, and its mean over seeds, which are drawn too."""
+    pairs = [paired(one, two) for one, two in zip(a, b, strict=True)]
+    return _over_seeds(a[0], [[float(x[column]) - float(y[column]) for x, y in own] for own in pairs], draw)
+
+
+def _over_seeds(rows: Sequence[Row], values: Sequence[Sequence[float]], draw: dict[str, int]) -> Interval:
+    table = np.array(values)  # [seeds, questions]
+    weights = _Draw(rows, draw).weights
+    found = weights @ table.T / weights.sum(axis=1, keepdims=True)  # [resamples, seeds]
+    together, each = found.mean(axis=1), table.mean(axis=1)
+    drawn = together + between_seeds(each, found - together[:, None], draw["seed"])
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    return Interval(float(each.mean()), float(low), float(high))
 
 
 def _columns(rows: Sequence[Row]) -> list[tuple[str, str]]:

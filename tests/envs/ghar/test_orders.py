@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.order_arms import ARMS, CONTRASTS, OF_SFT, with_test
+from benchmarks.order_arms import ARMS, CONTRASTS, OF_SFT, numbers, with_test
 from ghar.config import Config
 from ghar.data.tasks.order_check import OrderQuestion
 from ghar.envs.ghar.orders.baselines import LexicalRule, best_bound
 from ghar.envs.ghar.orders.episode import OrderEpisodes, OrderSpec, ReadReply, facts_of
-from ghar.envs.ghar.orders.numbers import order_difference
+from ghar.envs.ghar.orders.numbers import difference_over_seeds, mean_over_seeds, order_difference
 from ghar.envs.ghar.orders.regression import fact_features
 from ghar.envs.ghar.orders.reward import score_order
 from ghar.envs.ghar.orders.system import LISTED
@@ -192,6 +192,36 @@ def test_a_difference_with_itself_is_zero_and_intervals_draw_drugs_too() -> None
     assert found.value == 0.2 and found.low < 0.05 < 0.35 < found.high  # five drugs say little
 
 
+def test_over_seeds_the_same_draw_of_patients_and_drugs_and_more_where_seeds_differ() -> None:
+    rng = np.random.default_rng(1)
+    keys = [{"sample_id": str(i), "subject_id": i // 4, "drug": f"d{i % 9}", "group": "name"} for i in range(72)]
+    draw = {"seed": 0, "resamples": 400}
+    seeds = [
+        [{**key, "correct": bool(rng.random() < p), "named": True, "reward": 0.5, "retrievals": 1} for key in keys]
+        for p in (0.5, 0.7, 0.9)
+    ]
+    never = [[{**row, "correct": False} for row in rows] for rows in seeds]
+    one = mean_over_seeds(seeds[:1], "correct", draw)
+    assert (
+        one == order_difference(seeds[0], never[0], "correct", draw) == mean_over_seeds(seeds[:1] * 3, "correct", draw)
+    )
+    several = mean_over_seeds(seeds, "correct", draw)
+    each = [np.mean([row["correct"] for row in rows]) for rows in seeds]
+    assert several.value == pytest.approx(np.mean(each)) and several == difference_over_seeds(
+        seeds, never, "correct", draw
+    )
+    # three seeds that lie 0.2 apart: half of a t-interval of 2 degrees of freedom is 2.48 standard deviations
+    assert several.high - several.low > 2 * 1.5 * np.std(each, ddof=1)
+    rows = [{name: [dict(row, prediction=1) for row in run] for name in ("rloo", "ghar_sft")} for run in seeds]
+    found = numbers(rows, draw)
+    assert found["orders"]["rloo"]["name"] == found["orders"]["rloo"]["all"]
+    assert found["orders"]["rloo"]["all"]["seeds"] == each and found["orders"]["rloo"]["all"]["n"] == 72
+    assert found["differences"] == {
+        "rloo - ghar_sft": {column: [0.0, 0.0, 0.0] for column in ("correct", "named", "reward", "retrievals")}
+        | {"same": 216}
+    }
+
+
 @pytest.fixture(scope="module")
 def config(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Config:
     graph = shared_data / "kg/primekg-subset"
@@ -225,8 +255,12 @@ def test_real_orders_are_played_by_rules(made: System[Any], config: Config) -> N
         numbers = summarise(made, rows, 0, 50)
         right[name] = numbers["accuracy"][0]
         assert numbers["macro_f1"][1:] == [None, None]  # no interval over patients alone
-        assert numbers["named"][0] <= numbers["accuracy"][0] and {row["group"] for row in rows} <= {"name", "word",
-                                                                                                 "none", "parent"}
+        assert numbers["named"][0] <= numbers["accuracy"][0] and {row["group"] for row in rows} <= {
+            "name",
+            "word",
+            "none",
+            "parent",
+        }
         summary = made.report.summary({name: rows, "again": rows})
         assert summary["orders"][name]["all"]["n"] == 80
         assert summary["orders"][name]["all"]["accuracy"] == numbers["accuracy"]
