@@ -41,6 +41,14 @@ class OrYears:
         return span is not None and (span[2] is None or span[1] <= span[2])
 
 
+@dataclass(frozen=True)
+class OrGpus:
+    """Beside true and false, GPUs to plan for: h100, 8xh100, 4x48gb (`ghar.device.planned_for`)."""
+
+    def holds(self, value: object) -> bool:
+        return isinstance(value, str) and re.fullmatch(r"(\d+x)?[A-Za-z]*\d+[A-Za-z0-9-]*", value) is not None
+
+
 Count = Annotated[int, Range(1)]
 Natural = Annotated[int, Range(0)]
 Positive = Annotated[float, Range(0, above=True)]
@@ -63,7 +71,16 @@ class DataConfig:
     # demo_cases: generated patients whose outcome other patients' cases alone tell, for GraphWalker
     name: Annotated[
         Literal[
-            "demo", "demo_long", "demo_long_small", "demo_cases", "mimic4", "mimic3", "eicu", "meds", "omop", "medqa",
+            "demo",
+            "demo_long",
+            "demo_long_small",
+            "demo_cases",
+            "mimic4",
+            "mimic3",
+            "eicu",
+            "meds",
+            "omop",
+            "medqa",
             "summary",
         ],
         OwnModule(),
@@ -99,16 +116,31 @@ class PaperProtocol:
 @dataclass(frozen=True)
 class TaskConfig:
     # GHAR's three; KARE's two; GraphWalker's three on time series (ghar/data/tasks/series.py)
-    name: Annotated[Literal[
-        "los", "read", "dec", "kare_mortality", "kare_readmission",
-        "series_mortality", "series_readmission", "series_los", "series_dec",
-        "dischargeqa_diagnosis", "dischargeqa_medication", "dischargeqa_instruction",  # EXPRAG's DischargeQA
-        "guo_los", "guo_readmission", "new_acutemi", "lab_anemia",  # EHRSHOT's, for EHR-RAG
-        "medqa",  # examination questions (ghar/data/tasks/question_files.py)
-        "summary",  # of clinical texts (ghar/data/tasks/summary_files.py)
-        "order_check",  # contraindicated orders: real stays, the graph's truth (ghar/data/tasks/order_check.py)
-        "labels",  # those of a MEDS label file
-    ], OwnModule()]
+    name: Annotated[
+        Literal[
+            "los",
+            "read",
+            "dec",
+            "kare_mortality",
+            "kare_readmission",
+            "series_mortality",
+            "series_readmission",
+            "series_los",
+            "series_dec",
+            "dischargeqa_diagnosis",
+            "dischargeqa_medication",
+            "dischargeqa_instruction",  # EXPRAG's DischargeQA
+            "guo_los",
+            "guo_readmission",
+            "new_acutemi",
+            "lab_anemia",  # EHRSHOT's, for EHR-RAG
+            "medqa",  # examination questions (ghar/data/tasks/question_files.py)
+            "summary",  # of clinical texts (ghar/data/tasks/summary_files.py)
+            "order_check",  # contraindicated orders: real stays, the graph's truth (ghar/data/tasks/order_check.py)
+            "labels",  # those of a MEDS label file
+        ],
+        OwnModule(),
+    ]
     labels: str | None  # task=labels: a label file or a folder of them; null, or a name: of those beside MEDS data
     question: str | None  # task=labels: what is asked; null asks as NAME.json beside the labels does, or by their name
     bins: tuple[float, ...] | None  # task=labels: edges that cut numbers into answers; null takes quartiles
@@ -362,7 +394,8 @@ class Config:
     threads: Count | None  # processor threads of a process; null takes the cores that are idle at the start
     run_dir: str  # folder of the run: configuration, metrics, checkpoints, episodes, report
     resume: Literal["auto", "never"]  # an unfinished run of the same configuration in run_dir: go on, or start over
-    plan: bool  # print what the run would take (calls, tokens, hours, memory, disk) and stop
+    # print what the run would take (calls, tokens, hours, memory, disk) and stop; 8xh100: on GPUs that are not here
+    plan: Annotated[bool | str, OrGpus()]
     keep_last: Count  # newest checkpoints kept, besides the best one; two or more survive a damaged one
     scale: ScaleConfig
     protocol: PaperProtocol

@@ -11,7 +11,7 @@ from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import cache
 from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_origin, get_type_hints
 
-from ghar.config import Config, Named, OrYears, OwnModule, Range
+from ghar.config import Config, Named, OrGpus, OrYears, OwnModule, Range
 from ghar.contradictions import contradictions
 from ghar.errors import BadInput
 from ghar.extensions import is_module
@@ -164,6 +164,9 @@ def _value(kind: Any, value: Any) -> tuple[Any, str]:
         read, wrong = _value(inner, value)
         return read, wrong and f"{wrong}, or null"
     if origin is Annotated:
+        if isinstance(args[1], OrGpus):
+            read, wrong = _plain(bool, value)
+            return (value, "") if args[1].holds(value) else (read, wrong and f"{wrong} or GPUs such as 8xh100")
         read, wrong = _value(args[0], value)
         if isinstance(args[1], OwnModule):
             return (value, "") if is_module(value) else (read, wrong and f"{wrong} or a module of your own")

@@ -28,8 +28,10 @@ def main(arguments: Sequence[str]) -> None:
         print(f"Report: {report(folders[0])}")
         return
     from ghar.metrics.run_comparison import write_several
+    from ghar.trainers.runs.kept_config import kept_config
 
-    print(f"Report: {write_several(folders, Path(out) if out else folders[0].parent / 'runs.html')}")
+    page = Path(out) if out else folders[0].parent / "runs.html"
+    print(f"Report: {write_several(folders, page, kept_config)}")
 
 
 if __name__ == "__main__":

@@ -15,10 +15,11 @@ from typing import Any, Literal
 import torch
 
 from ghar.config import Config, Zero
+from ghar.device import GIB, Device, this_device
 from ghar.errors import BadInput
 from ghar.llm.demo_model import HEADS
 from ghar.llm.models import model_path
-from ghar.llm.vllm_build import GIB, check_installed, free_memory, step_tokens, workspace
+from ghar.llm.vllm_build import check_installed, free_memory, step_tokens, workspace
 from ghar.trainers.activation_memory import TrainingPass, activations, architecture
 from ghar.trainers.rl.settings import has_critic
 from ghar.trainers.runs.distributed import world
@@ -72,14 +73,14 @@ def check_machine(config: Config, training: bool = True) -> None:
 def _check_free(config: Config, training: bool) -> None:
     shape = shape_of(config)
     if shape is not None:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+        on = this_device()
         here = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if processes_of() > 1 else 1
-        free = free_memory(device) // (here if device == "cpu" else 1)
+        free = free_memory(on.kind) // (here if on.kind == "cpu" else 1)
         if training:
-            phases = estimate(config, shape, processes_of())
+            phases = estimate(config, shape, processes_of(), on=on)
             told = ", ".join(f"{name} {sum(need.values()) / GIB:.1f}" for name, need in phases.items())
-            print(f"Memory at the peak, GiB of {device} in each process: {told}; {free / GIB:.1f} are free.")
-        check_memory(config, shape, processes_of(), free, device, training)
+            print(f"Memory at the peak, GiB of {on.kind} in each process: {told}; {free / GIB:.1f} are free.")
+        check_memory(config, shape, processes_of(), free, on, training)
 
 
 def processes_of() -> int:
@@ -124,19 +125,22 @@ def shaped(found: Any) -> ModelShape:
     )
 
 
-def estimate(config: Config, shape: ModelShape, processes: int, training: bool = True) -> dict[str, Need]:
+def estimate(
+    config: Config, shape: ModelShape, processes: int, training: bool = True, on: Device | None = None
+) -> dict[str, Need]:
     """Bytes one process needs on its device, by purpose, in each phase: teacher, sft, rl, evaluation. training: False
-    for an evaluation alone."""
+    for an evaluation alone; on: the device, the one that is here if None."""
+    on = on or this_device()
     phases: dict[str, Need] = {}
     if training:
         teacher = _teacher(config, shape)
         if teacher is not None:
-            phases["teacher"] = _played(config, teacher)
-        phases["sft"] = _sft(config, shape, processes)
+            phases["teacher"] = _played(config, teacher, on)
+        phases["sft"] = _sft(config, shape, processes, on)
         if config.trainer.rl.updates:
-            phases["rl"] = _rl(config, shape, processes)
+            phases["rl"] = _rl(config, shape, processes, on)
     if config.engine.loads_weights:
-        phases["evaluation"] = _played(config, shape)
+        phases["evaluation"] = _played(config, shape, on)
     return phases
 
 
@@ -150,25 +154,24 @@ def _teacher(config: Config, shape: ModelShape) -> ModelShape | None:
     return shape_of(replace(config, model=replace(config.model, kind="pretrained", path=name)))
 
 
-def _played(config: Config, shape: ModelShape) -> Need:
+def _played(config: Config, shape: ModelShape, on: Device) -> Need:
     """Of a model that answers and learns nothing."""
-    return {"weights": shape.weights * _item(config), **_engine(config, shape)}
+    return {"weights": shape.weights * _item(config), **_engine(config, shape, on)}
 
 
-def _engine(config: Config, shape: ModelShape) -> Need:
+def _engine(config: Config, shape: ModelShape, on: Device) -> Need:
     """Of an engine besides the weights of the trainer's model: vLLM's copy with its keys and values, or those of hf and
     the pass that reads prompts."""
     from ghar.llm.kv_cache import KEPT, read_at_once  # transformers
 
     engine, item = config.engine, _item(config)
     if engine.kind == "vllm":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        tokens = step_tokens(device, longest(config, shape))
+        tokens = step_tokens(on, longest(config, shape))
         step = workspace(json.loads(shape.architecture), item, tokens)
         held = shape.weights * item + (engine.kv_cache_gb or 0) * GIB + step
-        return {"engine": held if engine.memory is None else engine.memory * device_memory()}
+        return {"engine": held if engine.memory is None else engine.memory * _gpu_memory(on)}
     length = longest(config, shape)
-    rows = min(engine.max_batch, max(1, read_at_once("cuda" if torch.cuda.is_available() else "cpu") // length))
+    rows = min(engine.max_batch, max(1, read_at_once(on.kind) // length))
     reading = activations(_pass("rollout", config, shape, rows, rows * length))
     return {"engine": (engine.max_batch * length + KEPT) * shape.cached * item + reading}
 
@@ -183,29 +186,29 @@ def longest_of(config: Config) -> int:
     return min(config.model.max_length, OTHERS * config.env.history_tokens + INSTRUCTIONS)
 
 
-def _sft(config: Config, shape: ModelShape, processes: int) -> Need:
+def _sft(config: Config, shape: ModelShape, processes: int, on: Device) -> Need:
     warmup = config.trainer.warmup
     rows = gcd(max(1, warmup.batch // processes), warmup.micro_batch)
     busy = activations(_pass("sft", config, shape, rows, rows * longest(config, shape)))
-    return _training(config, shape, processes, busy, adapters=1, copies=1)
+    return _training(config, shape, processes, on, busy, adapters=1, copies=1)
 
 
-def _rl(config: Config, shape: ModelShape, processes: int) -> Need:
+def _rl(config: Config, shape: ModelShape, processes: int, on: Device) -> Need:
     """Besides training there are rollouts without gradients: adapters folded into a copy, all weights of ZeRO-3."""
     model, rl = config.model, config.trainer.rl
     lora, item = model.finetune == "lora", _item(config)
     # full fine-tuning keeps a copy as its reference
     copies = 2 if not lora and (rl.kl > 0 or "eq16" in rl.as_printed) else 1
     busy = activations(_pass("rl", config, shape, 1, rl.micro_tokens))
-    need = _training(config, shape, processes, busy, adapters=1, copies=copies)
+    need = _training(config, shape, processes, on, busy, adapters=1, copies=copies)
     read = 0.0  # of the critic, while all of its weights are gathered beside the policy's
     if has_critic(config):
-        own = _training(config, shape, processes, 0, adapters=1, copies=0 if lora else 1)
+        own = _training(config, shape, processes, on, 0, adapters=1, copies=0 if lora else 1)
         # plain, it has gradients when the policy has none; ZeRO keeps room for either's
         need["critic"] = own["weights"] + own["optimiser"] + (own["gradients"] if config.deepspeed.stage else 0)
         read = (need["weights"] + own["weights"]) * processes if config.deepspeed.stage == 3 else 0
     play = (shape.linear * item if lora else 0) + (need["weights"] * processes if config.deepspeed.stage == 3 else 0)
-    played = _engine(config, shape)["engine"]
+    played = _engine(config, shape, on)["engine"]
     if config.engine.kind == "vllm":
         need["engine"] = played
     else:  # it plays while nothing is trained
@@ -224,7 +227,9 @@ def _pass(
     )  # fmt: skip
 
 
-def _training(config: Config, shape: ModelShape, processes: int, busy: float, adapters: int, copies: int) -> Need:
+def _training(
+    config: Config, shape: ModelShape, processes: int, on: Device, busy: float, adapters: int, copies: int
+) -> Need:
     """Bytes of a training pass. busy: of its activations; adapters, copies: how many there are of either."""
     model, stage, item = config.model, config.deepspeed.stage, _item(config)
     lora = model.finetune == "lora"
@@ -233,13 +238,13 @@ def _training(config: Config, shape: ModelShape, processes: int, busy: float, ad
     held = copies * shape.weights * (item if lora else own) + (trained * own if lora else 0)
     masters = 2 * own if stage is None else 12  # AdamW's moments; DeepSpeed's work on float32 masters
     summed = 4 if stage else own  # bytes of a number in which gradients add up
-    away = config.deepspeed.offload and torch.cuda.is_available()
+    away = config.deepspeed.offload and on.kind == "cuda"
     moments = trained * masters / (processes if (stage or 0) >= 1 else 1)
     return {
         "weights": held / (processes if stage == 3 else 1),
         "optimiser": 0 if away else moments,
         "gradients": trained * summed / (processes if (stage or 0) >= (1 if item == 2 else 2) else 1),
-        "activations": max(busy, trained * own if torch.cuda.is_available() else 0),  # AdamW steps on all at once there
+        "activations": max(busy, trained * own if on.kind == "cuda" else 0),  # AdamW steps on all at once there
     }
 
 
@@ -247,34 +252,36 @@ def _item(config: Config) -> int:
     return 4 if config.model.dtype == "float32" else 2
 
 
-def worst(config: Config, shape: ModelShape, processes: int, training: bool = True) -> tuple[str, Need]:
+def worst(
+    config: Config, shape: ModelShape, processes: int, training: bool = True, on: Device | None = None
+) -> tuple[str, Need]:
     """The phase that needs most, and what it needs."""
-    return max(estimate(config, shape, processes, training).items(), key=lambda phase: sum(phase[1].values()))
+    return max(estimate(config, shape, processes, training, on).items(), key=lambda phase: sum(phase[1].values()))
 
 
 def check_memory(
-    config: Config, shape: ModelShape, processes: int, free: int, device: str, training: bool = True
+    config: Config, shape: ModelShape, processes: int, free: int, on: Device, training: bool = True
 ) -> None:
     """BadInput, with what would fit, when the estimate is above `free` bytes for this process."""
     if not training and not config.engine.loads_weights:
         return
-    phase, need = worst(config, shape, processes, training)
+    phase, need = worst(config, shape, processes, training, on)
     if sum(need.values()) <= free:
         return
     parts = ", ".join(f"{name} {size / GIB:.1f}" for name, size in need.items() if size)
     raise BadInput(
         f"{'Training' if training else 'Evaluating'} this model of {shape.weights / 1e9:.2g} billion weights needs "
-        f"about {sum(need.values()) / GIB:.1f} GiB of {device} memory in each process during {phase} ({parts}), but "
-        f"{free / GIB:.1f} are free: {_advice(config, shape, processes, free, training)}."
+        f"about {sum(need.values()) / GIB:.1f} GiB of {on.kind} memory in each process during {phase} ({parts}), but "
+        f"{free / GIB:.1f} are free: {_advice(config, shape, processes, free, on, training)}."
     )
 
 
-def _advice(config: Config, shape: ModelShape, processes: int, free: int, training: bool) -> str:
+def _advice(config: Config, shape: ModelShape, processes: int, free: int, on: Device, training: bool) -> str:
     """The settings that fit with the fewest changes: savings are made in turn until it fits, those that change no
     result first, and then taken back where it fits without them."""
 
     def over(tried: Config) -> float:
-        phases = estimate(tried, shape, processes, training).values()
+        phases = estimate(tried, shape, processes, training, on).values()
         return sum(max(0.0, sum(need.values()) - free) for need in phases)
 
     made: list[Saving] = []
@@ -283,7 +290,7 @@ def _advice(config: Config, shape: ModelShape, processes: int, free: int, traini
         if excess and (less := over(_with(config, [*made, saving]))) < excess:
             made, excess = [*made, saving], less
     cheapest = _with(config, made)
-    least = sum(worst(cheapest, shape, processes, training)[1].values())
+    least = sum(worst(cheapest, shape, processes, training, on)[1].values())
     if excess:
         fits = shape.weights * free / least
         return f"even with all savings it does not fit; take a model of at most about {fits / 1e9:.1g} billion weights"
@@ -292,29 +299,29 @@ def _advice(config: Config, shape: ModelShape, processes: int, free: int, traini
         if not over(_with(config, without)):
             made = without
     last = {saving.key: saving for saving in made}  # of two steps of one key the further one
-    need = sum(worst(_with(config, made), shape, processes, training)[1].values())
+    need = sum(worst(_with(config, made), shape, processes, training, on)[1].values())
     return f"{' '.join(saving.text for saving in last.values())} would fit ({need / GIB:.1f} GiB)"
 
 
-def device_memory() -> int:
-    """Bytes of a GPU, or of all processes' share of this machine; of an 80 GB one where there is no GPU to ask."""
-    return torch.cuda.mem_get_info()[1] if torch.cuda.is_available() else 80 * GIB
+def _gpu_memory(on: Device) -> int:
+    """Bytes of a GPU; of an 80 GB one where there is none to ask."""
+    return on.memory if on.kind == "cuda" else 80 * GIB
 
 
-def fitted(config: Config, processes: int) -> Config:
+def fitted(config: Config, processes: int, on: Device | None = None) -> Config:
     """`config` with the first way of sharing out (ZeRO) that fits, where deepspeed=auto asks for it.
 
     It is chosen by the size of the GPU and not by what is free on it, so that a resumed run chooses the same.
     """
     if config.deepspeed.zero != "auto":
         return config
-    shape = shape_of(config)
+    on, shape = on or this_device(), shape_of(config)
     masters = config.model.finetune == "full" and config.model.dtype == "bfloat16"  # DeepSpeed's, in float32
     first: Zero = "zero1" if masters else "none"
     ways: tuple[Zero, ...] = ("zero2", "zero3", "zero3_offload") if processes > 1 else ("zero2_offload",)
     for zero in (first, *ways):
         chosen = replace(config, deepspeed=replace(config.deepspeed, zero=zero))
-        if shape is None or sum(worst(chosen, shape, processes)[1].values()) <= 0.95 * device_memory():
+        if shape is None or sum(worst(chosen, shape, processes, on=on)[1].values()) <= 0.95 * _gpu_memory(on):
             return chosen
     return replace(config, deepspeed=replace(config.deepspeed, zero=first))  # refused with advice
 

@@ -17,6 +17,7 @@ import psutil
 import torch
 
 from ghar.config import Config
+from ghar.device import GIB, Device, planned_for, this_device
 from ghar.envs import system as systems
 from ghar.envs.play import play, stage_of
 from ghar.envs.records import Records
@@ -24,7 +25,7 @@ from ghar.envs.system import WORDS, DemoPretraining, System, Variant, words
 from ghar.episode import Act, Episode
 from ghar.errors import BadInput
 from ghar.llm.policy import FunctionPolicy, Policy
-from ghar.llm.vllm_build import GIB, free_memory
+from ghar.llm.vllm_build import free_memory
 from ghar.trainers.activation_memory import architecture
 from ghar.trainers.base import packaged_base
 from ghar.trainers.memory import ModelShape, estimate, processes_of, shape_of
@@ -63,21 +64,22 @@ class Speed:
 
 @dataclass(frozen=True)
 class PlanPhase:
-    """name; calls of the engine; tokens read, sampled and trained on, of all processes; seconds; bytes a process holds
-    on its device at most."""
+    """name; calls of the engine; tokens read, sampled and trained on, of all processes; seconds, None on a device that
+    is not here to be timed; bytes a process holds on its device at most."""
 
     name: str
     calls: float
     read: float
     sampled: float
     trained: float
-    seconds: float
+    seconds: float | None
     memory: float
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The phases of a run, and what it needs besides: bytes on the host, and on the disk of run_dir."""
+    """The phases of a run, and what it needs besides: bytes on the host, and on the disk of run_dir. device: cpu, cuda,
+    or the name of a GPU that is not here; free: bytes of it."""
 
     phases: tuple[PlanPhase, ...]
     host: float
@@ -87,8 +89,10 @@ class Plan:
     processes: int
 
     @property
-    def seconds(self) -> float:
-        return sum(phase.seconds for phase in self.phases)
+    def seconds(self) -> float | None:
+        """Of all phases; None where they could not be timed."""
+        every = [phase.seconds for phase in self.phases if phase.seconds is not None]
+        return sum(every) if len(every) == len(self.phases) else None
 
     def text(self) -> str:
         """A table for the screen."""
@@ -96,17 +100,24 @@ class Plan:
         lines: list[tuple[str, ...]] = [head]
         for p in self.phases:
             counts = (_short(n) for n in (p.calls, p.read, p.sampled, p.trained))
-            lines.append((p.name, *counts, f"{p.seconds / 3600:.2f}", f"{p.memory / GIB:.1f}"))
+            lines.append((p.name, *counts, _hours(p.seconds), f"{p.memory / GIB:.1f}"))
         table = [line[0].ljust(11) + "".join(cell.rjust(13) for cell in line[1:]) for line in lines]
         rest = (
-            f"{self.seconds / 3600:.2f} hours in {self.processes} process(es); {self.free / GIB:.1f} GiB of "
+            f"{_hours(self.seconds)} hours in {self.processes} process(es); {self.free / GIB:.1f} GiB of "
             f"{self.device} are free to each; host {self.host / GIB:.1f} GiB a process; disk {self.disk / GIB:.1f} GiB."
         )
         return "\n".join([*table, rest])
 
 
-def make_plan(config: Config) -> Plan:
-    """The plan of a training. BadInput where the model's shape cannot be read, or the system has no agents."""
+def _hours(seconds: float | None) -> str:
+    return "?" if seconds is None else f"{seconds / 3600:.2f}"
+
+
+def make_plan(config: Config, gpus: tuple[int, Device] | None = None) -> Plan:
+    """The plan of a training, here or on so many GPUs that are not here, which are not timed.
+
+    BadInput where the model's shape cannot be read, or the system has no agents.
+    """
     shape = shape_of(config)
     if shape is None:
         raise BadInput(f"model.path={config.model.path} has no configuration that can be read: correct the path.")
@@ -115,19 +126,25 @@ def make_plan(config: Config) -> Plan:
     if not system.agents:
         raise BadInput(f"system {system.name} has no agents, so there is nothing to train and to plan.")
     counted = probe(system, config)
-    speed = measure(config, shape, counted)
-    processes, device = processes_of(), "cuda" if torch.cuda.is_available() else "cpu"
-    memory = {name: sum(parts.values()) for name, parts in estimate(config, shape, processes).items()}
+    speed = measure(config, shape, counted) if gpus is None else None
+    processes, on = (processes_of(), this_device()) if gpus is None else gpus
+    memory = {name: sum(parts.values()) for name, parts in estimate(config, shape, processes, on=on).items()}
     phases = tuple(phases_of(system, config, counted, speed, memory, processes))
     weights = shape.weights * _item(config)
-    host = LIBRARIES + (weights if device == "cuda" else max(memory.values()))
-    return Plan(phases, host, _disk(system, config, shape, counted), device, free_memory(device), processes)
+    host = LIBRARIES + (weights if on.kind == "cuda" else max(memory.values()))
+    device, free = (on.kind, free_memory(on.kind)) if gpus is None else (on.name, on.memory)
+    return Plan(phases, host, _disk(system, config, shape, counted), device, free, processes)
 
 
 def phases_of(
-    system: System[Any], config: Config, counted: EpisodeCounts, speed: Speed, memory: dict[str, float], processes: int
+    system: System[Any],
+    config: Config,
+    counted: EpisodeCounts,
+    speed: Speed | None,
+    memory: dict[str, float],
+    processes: int,
 ) -> list[PlanPhase]:
-    """One after the other, as trainers/recipe.py walks through them."""
+    """One after the other, as trainers/recipe.py walks through them. Without a speed there are no seconds."""
     base, warmup, rl = config.trainer.base, config.trainer.warmup, config.trainer.rl
     cases, call = system.cases, counted.tokens / max(counted.calls, 1)
     found: list[PlanPhase] = []
@@ -136,9 +153,11 @@ def phases_of(
         """episodes: played by the model; trained: tokens; passes: forward passes over tokens besides; rules: episodes
         played by no model."""
         calls, read, sampled = (episodes * n for n in (counted.calls, counted.prompt, counted.reply))
-        seconds = (read + passes) / speed.read + sampled / speed.sample + trained / speed.train
-        seconds += (episodes + rules) * counted.seconds
-        found.append(PlanPhase(name, calls, read + passes, sampled, trained, seconds / processes, held))
+        seconds = None
+        if speed is not None:
+            seconds = (read + passes) / speed.read + sampled / speed.sample + trained / speed.train
+            seconds = (seconds + (episodes + rules) * counted.seconds) / processes
+        found.append(PlanPhase(name, calls, read + passes, sampled, trained, seconds, held))
 
     practice = system.training.pretraining
     packaged = isinstance(practice, DemoPretraining) and packaged_base(config, practice) is not None
@@ -326,10 +345,27 @@ def show(config: Config) -> Plan | None:
 
     if int(os.environ.get("RANK", "0")):
         return None
+    if isinstance(config.plan, str):
+        return _show_elsewhere(config, config.plan)
     use_cores(config.threads)  # as the run would: its speed is what is measured
     config = fitted(config, processes_of())
     plan = make_plan(config)
     print(plan.text())
     print(f"Host memory free: {psutil.virtual_memory().available / GIB:.1f} GiB.")
     check_machine(config)
+    return plan
+
+
+def _show_elsewhere(config: Config, gpus: str) -> Plan:
+    """`show` for GPUs that are not here: memory, disk and counts, and no hours."""
+    from ghar.trainers.memory import check_memory, fitted
+
+    processes, on = planned_for(gpus)
+    config = fitted(config, processes, on)
+    plan = make_plan(config, (processes, on))
+    print(plan.text())
+    print(f"deepspeed={config.deepspeed.zero}. Hours are not known: {on.name} is not here to be timed.")
+    shape = shape_of(config)
+    assert shape is not None  # `make_plan`
+    check_memory(config, shape, processes, on.memory, on)
     return plan

@@ -22,9 +22,9 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from ghar.device import GIB, Device, this_device
 from ghar.errors import BadInput
 
-GIB = 1 << 30
 LOGITS = GIB // 2  # bytes left for logits and small tables
 LORA_SLOTS = 2  # one adapter and one free slot: with every slot taken, rows without an adapter would get the last one
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those vLLM has room for
@@ -66,7 +66,7 @@ def check_memory(model: Any, settings: VLLMSettings, free: int, device: str) -> 
         advice = f"set engine.kv_cache_gb to at most {room / GIB:.1f}" if room > 0 else "take a smaller model"
         raise BadInput(
             f"vLLM needs about {need / GIB:.1f} GiB (weights {weights / GIB:.1f}, KV cache {cache / GIB:.1f}, reading "
-            f"{step_tokens(device, longest(model.config, settings)):,} tokens at once {work / GIB:.1f}), but "
+            f"{step_tokens(this_device(), longest(model.config, settings)):,} tokens at once {work / GIB:.1f}), but "
             f"{free / GIB:.1f} GiB of {device} memory are free: {advice}."
         )
     item = next(model.parameters()).element_size()
@@ -98,14 +98,11 @@ def longest(config: Any, settings: VLLMSettings) -> int:
     return reach if settings.max_length is None else min(reach, settings.max_length)
 
 
-def step_tokens(device: str, longest: int) -> int:
+def step_tokens(device: Device, longest: int) -> int:
     """Tokens of prompts and replies that vLLM reads in one step: what it takes itself where it is used offline
     (UsageContext.LLM_CLASS), by the memory of the GPU, and at least the longest prompt with its reply."""
-    if device != "cuda":
-        return max(4096, longest)
-    properties = torch.cuda.get_device_properties(0)
-    large = properties.total_memory >= 70 * GIB and "a100" not in properties.name.lower()
-    return max(16384 if large else 8192, longest)
+    own = 4096 if device.kind == "cpu" else 16384 if device.reads_far else 8192
+    return max(own, longest)
 
 
 def workspace(text: Mapping[str, Any], item: int, tokens: int) -> int:
@@ -119,7 +116,7 @@ def workspace(text: Mapping[str, Any], item: int, tokens: int) -> int:
 
 
 def _room(model: Any, settings: VLLMSettings, device: str) -> int:
-    tokens = step_tokens(device, longest(model.config, settings))
+    tokens = step_tokens(this_device(), longest(model.config, settings))
     return workspace(model.config.get_text_config().to_dict(), next(model.parameters()).element_size(), tokens)
 
 
@@ -213,7 +210,7 @@ def _start(model: Any, settings: VLLMSettings, device: str) -> Any:
                 kv_cache_memory_bytes=int(cache_gb(model, settings, device) * GIB),
                 max_model_len=longest(model.config, settings),
                 max_num_seqs=settings.max_batch,
-                max_num_batched_tokens=step_tokens(device, longest(model.config, settings)),
+                max_num_batched_tokens=step_tokens(this_device(), longest(model.config, settings)),
                 enable_sleep_mode=settings.sleep,
                 weight_transfer_config=WeightTransferConfig(backend=BACKEND),
                 disable_log_stats=True,

@@ -6,12 +6,10 @@ of its own, with an interval that covers seeds and patients (ghar.metrics.seeds)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from ghar.errors import BadInput
 from ghar.metrics.charts import PALETTE, Dot, Line, dot_chart, line_chart
@@ -51,9 +49,12 @@ class RunSummary:
         return self.summary["policies"][self.main]
 
 
-def write_several(folders: Sequence[Path], target: Path) -> Path:
-    """Write the page and return its path. BadInput for a folder that holds no finished run."""
-    runs = [_read(folder) for folder in folders]
+def write_several(folders: Sequence[Path], target: Path, kept: Callable[[Path], Mapping[str, Any] | None]) -> Path:
+    """Write the page and return its path. BadInput for a folder that holds no finished run.
+
+    kept: the configuration of a run's folder under today's keys, None where it has none.
+    """
+    runs = [_read(folder, kept(folder) or {}) for folder in folders]
     differing = _differing(runs)
     grouped = _groups(runs)
     content = {
@@ -71,16 +72,15 @@ def write_several(folders: Sequence[Path], target: Path) -> Path:
     return target
 
 
-def _read(path: Path) -> RunSummary:
+def _read(path: Path, config: Mapping[str, Any]) -> RunSummary:
     folder = RunFolder(path)
-    summary, kept = folder.summary(), folder.config_text()
+    summary = folder.summary()
     if not summary or not summary.get("policies"):
         raise BadInput(f"{path} holds no summary.json with results: train or evaluate it first.")
-    config = leaves(yaml.safe_load(kept)) if kept is not None else {}
     policies = summary["policies"]
     wanted = summary.get("main")
     main = wanted if isinstance(wanted, str) and wanted in policies else next(iter(policies))
-    return RunSummary(folder, summary, config, main, verdicts(summary, folder.metrics(), main))
+    return RunSummary(folder, summary, leaves(config), main, verdicts(summary, folder.metrics(), main))
 
 
 def _differing(runs: Sequence[RunSummary]) -> list[str]:

@@ -225,7 +225,7 @@ def test_shell_blocks_name_what_exists(page: Path, monkeypatch: pytest.MonkeyPat
 def test_every_training_command_of_the_docs_fits_into_what_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many processes as the command starts: each has a GPU of 80 GB where scale=full, else a share of 24 GB. A model
     that is not here is taken for one of 3 billion weights."""
-    from ghar.llm.vllm_build import GIB
+    from ghar.device import GIB, Device
     from ghar.trainers import memory
 
     monkeypatch.syspath_prepend(str(EXAMPLES))
@@ -243,11 +243,11 @@ def test_every_training_command_of_the_docs_fits_into_what_it_names(monkeypatch:
             processes, overrides = trained
             config = load(list(overrides))
             full = config.scale.name == "full"
-            monkeypatch.setattr(memory, "device_memory", lambda full=full: (80 if full else 24) * GIB)
+            on = Device("cuda", 80 * GIB) if full else Device("cpu", 24 * GIB)
             shape = memory.shape_of(config) or large
-            config = memory.fitted(config, processes)
+            config = memory.fitted(config, processes, on)
             free = 80 * GIB if full else 24 * GIB // processes
-            memory.check_memory(config, shape, processes, free, "cuda" if full else "cpu")
+            memory.check_memory(config, shape, processes, free, on)
     assert len(planned) > 10 and max(processes for processes, _ in planned) == 16
 
 

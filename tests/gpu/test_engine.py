@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from ghar.device import GIB
 from ghar.llm import canary
 from ghar.llm.engine import Request
-from ghar.llm.vllm_build import GIB, VLLMSettings, free_memory
+from ghar.llm.vllm_build import VLLMSettings, free_memory
 from ghar.trainers.rl.actor_critic import ActorCritic
 from ghar.trainers.rl.serving import serving
 from ghar.trainers.rl.settings import MISMATCH_LIMIT

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from ghar.device import GIB, Device, this_device
 from ghar.errors import BadInput
 from ghar.llm.vllm_build import (
-    GIB,
     LOGITS,
     VLLMSettings,
     check_adapters,
@@ -21,6 +21,7 @@ from ghar.llm.vllm_build import (
     workspace,
 )
 
+CPU = Device("cpu", 8 * GIB)
 SETTINGS = VLLMSettings(kv_cache_gb=1.0, max_batch=8)
 
 
@@ -51,7 +52,7 @@ def test_the_advice_fits(model):
     """What is said to fit, fits: the bound is exact up to the rounding of its text."""
     head = model.get_input_embeddings().weight.numel()  # the CPU build has the tied head a second time
     free, weights = int(1.5 * GIB), (sum(p.numel() for p in model.parameters()) + head) * 4
-    room = (free - workspace(model.config.to_dict(), 4, step_tokens("cpu", 4096)) - weights) / GIB
+    room = (free - workspace(model.config.to_dict(), 4, step_tokens(CPU, 4096)) - weights) / GIB
     check_memory(model, replace(SETTINGS, kv_cache_gb=room), free, "cpu")
     with pytest.raises(BadInput):
         check_memory(model, replace(SETTINGS, kv_cache_gb=room + 1e-3), free, "cpu")
@@ -68,13 +69,14 @@ def test_a_cache_must_hold_a_prompt_of_full_length(model):
 def test_a_step_reads_as_many_tokens_as_offline_use_allows(monkeypatch):
     """vLLM's own defaults of UsageContext.LLM_CLASS; 7B in bfloat16 reads 16,384 tokens in 2.0 GiB besides logits."""
     gpu = SimpleNamespace(total_memory=80 * GIB, name="NVIDIA H100 80GB HBM3")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: gpu)
-    assert step_tokens("cuda", 4096) == 16384 and step_tokens("cuda", 32768) == 32768
+    assert step_tokens(this_device(), 4096) == 16384 and step_tokens(this_device(), 32768) == 32768
     wide = {"hidden_size": 3584, "intermediate_size": 18944}
     assert workspace(wide, 2, 16384) == LOGITS + 16384 * 2 * (3 * 18944 + 2 * 3584)
     gpu.name = "NVIDIA A100-SXM4-80GB"
-    assert step_tokens("cuda", 4096) == 8192
-    assert step_tokens("cpu", 2048) == 4096
+    assert step_tokens(this_device(), 4096) == 8192
+    assert step_tokens(CPU, 2048) == 4096
 
 
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
@@ -84,4 +86,4 @@ def test_that_is_what_vllm_takes_itself():
     from vllm.usage.usage_lib import UsageContext
 
     tokens, _ = EngineArgs.get_batch_defaults(world_size=1)
-    assert tokens[UsageContext.LLM_CLASS] == step_tokens("cpu", 1)
+    assert tokens[UsageContext.LLM_CLASS] == step_tokens(CPU, 1)

@@ -12,6 +12,7 @@ from ghar.errors import BadInput
 from ghar.metrics.health import outcome, verdicts
 from ghar.metrics.run_comparison import write_several
 from ghar.metrics.style import ReportStyle
+from ghar.trainers.runs.kept_config import kept_config
 from tests.metrics.conftest import HABITS, build_run, make_rows
 
 
@@ -65,10 +66,21 @@ def test_several_runs_stand_side_by_side(tmp_path: Path) -> None:
         folders.append(run.path)
     other = build_run(tmp_path / "other", {name: make_rows(name, 40) for name in HABITS})
     other.write_config("seed: 0\nrun_dir: other\ntrainer:\n  lr: 0.2\n")
-    page = write_several([*folders, other.path], tmp_path / "runs.html").read_text()
+    page = write_several([*folders, other.path], tmp_path / "runs.html", kept_config).read_text()
     assert "Means over seeds" in page and "seed0, seed1</th><td>2</td>" in page
     assert '<th scope="row">trainer.lr</th><td>0.1</td><td>0.1</td><td>0.2</td>' in page
     assert ">run_dir<" not in page  # each has its own
     assert "<script" not in page and not re.search(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//""", page)
     with pytest.raises(BadInput, match="train or evaluate it first"):
-        write_several([tmp_path], tmp_path / "none.html")
+        write_several([tmp_path], tmp_path / "none.html", kept_config)
+
+
+def test_a_run_of_before_is_compared_under_the_keys_of_today(tmp_path: Path) -> None:
+    """Two runs of one configuration, one kept in the keys of 28c2b18: one group, and no key that differs."""
+    folders = []
+    for name, text in (("old", "model: {finetune: full, lora_rank: 8}"), ("new", "model: {lora_rank: null}")):
+        run = build_run(tmp_path / name, {habit: make_rows(habit, 40) for habit in HABITS})
+        run.write_config(text + "\n")
+        folders.append(run.path)
+    page = write_several(folders, tmp_path / "runs.html", kept_config).read_text()
+    assert "old, new</th>" in page and "model." not in page

@@ -13,15 +13,16 @@ from hypothesis import strategies as st
 from transformers import LlamaConfig, Qwen2Config
 
 from ghar.config import Config
+from ghar.device import GIB, Device
 from ghar.errors import BadInput
 from ghar.launch.entry import load
 from ghar.llm.demo_model import build_model
-from ghar.llm.vllm_build import GIB
 from ghar.trainers import memory
 from ghar.trainers.memory import check_machine, check_memory, estimate, shape_of, shaped
 
 pytestmark = pytest.mark.slow
 
+CPU, H100 = Device("cpu", 24 * GIB), Device("cuda", 80 * GIB)
 SMALL = ("model.hidden=64", "model.layers=2", "model.vocab=512")
 BIG = shaped(Qwen2Config(  # Qwen2.5-3B
     vocab_size=151_936, hidden_size=2048, intermediate_size=11_008, num_hidden_layers=36, num_attention_heads=16,
@@ -92,7 +93,7 @@ def test_zero_3_gathers_all_weights_to_play():
 def test_the_advice_fits(free: int, rank: int | str, stage: str, processes: int):
     overrides = [f"model.lora_rank={rank}", f"deepspeed={stage}", "trainer.rl.micro_tokens=16384"]
     try:
-        check_memory(config(*overrides), BIG, processes, free, "cuda")
+        check_memory(config(*overrides), BIG, processes, free, H100)
     except BadInput as error:
         advice = re.search(r"are free: (.*) would fit", str(error))
         if advice is None:
@@ -100,7 +101,7 @@ def test_the_advice_fits(free: int, rank: int | str, stage: str, processes: int)
             return
         changed = {text.split("=")[0] for text in advice[1].split()}
         kept = [text for text in overrides if text.split("=")[0] not in changed]
-        check_memory(config(*kept, *advice[1].split()), BIG, processes, free, "cuda")
+        check_memory(config(*kept, *advice[1].split()), BIG, processes, free, H100)
 
 
 SMALL_REAL = shaped(LlamaConfig(  # SmolLM2-135M
@@ -115,11 +116,11 @@ def test_the_advice_names_the_key_that_decides_and_no_other():
     warm = config(*long, "trainer.warmup.micro_batch=16", "trainer.warmup.batch=16", "engine.max_batch=4")
     over = int(0.7 * sum(estimate(warm, SMALL_REAL, 1)["sft"].values()))
     with pytest.raises(BadInput, match=r"during sft .* are free: trainer\.warmup\.micro_batch=\d+ would fit"):
-        check_memory(warm, SMALL_REAL, 1, over, "cpu")
+        check_memory(warm, SMALL_REAL, 1, over, CPU)
     many = config(*long, "engine.max_batch=256")
     over = int(0.6 * sum(estimate(many, SMALL_REAL, 1, training=False)["evaluation"].values()))
     with pytest.raises(BadInput, match=r"^Evaluating .* are free: engine\.max_batch=128 would fit"):
-        check_memory(many, SMALL_REAL, 1, over, "cpu", training=False)
+        check_memory(many, SMALL_REAL, 1, over, CPU, training=False)
 
 
 def test_a_teacher_that_is_loaded_has_a_phase_of_its_own(tmp_path: Path):
@@ -147,7 +148,7 @@ def test_too_little_memory_is_said_with_its_parts():
         r"optimiser .*\), but 20\.0 are free: deepspeed\.checkpointing=true .* would fit"
     )
     with pytest.raises(BadInput, match=message):
-        check_memory(config("model.lora_rank=null"), BIG, 1, 20 * GIB, "cpu")
+        check_memory(config("model.lora_rank=null"), BIG, 1, 20 * GIB, CPU)
 
 
 def test_a_run_is_checked_before_it_starts(monkeypatch: pytest.MonkeyPatch):
@@ -181,7 +182,6 @@ def test_a_critic_of_its_own_keeps_its_weights_and_moments_as_the_policy_does():
 
 
 @pytest.mark.parametrize("stage", ["zero1", "zero2"])
-def test_the_papers_setting_fits_eight_gpus_under_every_stage(monkeypatch: pytest.MonkeyPatch, stage: str):
-    monkeypatch.setattr(memory, "device_memory", lambda: 80 * GIB)
+def test_the_papers_setting_fits_eight_gpus_under_every_stage(stage: str):
     full = ("scale=full", "+experiment=mimic4_los", "data.root=x", "kg.path=y", f"deepspeed={stage}")
-    check_memory(config(*full), BIG, 8, 80 * GIB, "cuda")
+    check_memory(config(*full), BIG, 8, 80 * GIB, H100)

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from ghar.config import Zero
+from ghar.device import GIB, Device, planned_for
+from ghar.errors import BadInput
 from ghar.inputs import missing
 from ghar.launch.entry import load
-from ghar.llm.vllm_build import GIB
 from ghar.trainers import memory
 from ghar.trainers.memory import estimate, fitted, shape_of, shaped
 from ghar.trainers.plan import EpisodeCounts, PlanPhase, Speed, make_plan, phases_of, show
@@ -47,7 +48,7 @@ def test_a_plan_of_the_demo_is_made_without_training_anything(tmp_path: Path) ->
     config = load([*SMALL, f"data.cache={tmp_path}", f"run_dir={tmp_path / 'run'}"])
     plan = make_plan(config)
     assert [p.name for p in plan.phases] == ["base", "teacher", "sft", "label_sft", "rl", "evaluation"]
-    assert plan.seconds > 0 and plan.disk > 0 and "hours in 1 process" in plan.text()
+    assert plan.seconds and plan.seconds > 0 and plan.disk > 0 and "hours in 1 process" in plan.text()
     assert not (tmp_path / "run").exists()
 
 
@@ -88,8 +89,7 @@ def test_all_that_is_missing_is_named_before_torch_is_imported(tmp_path: Path) -
 @pytest.mark.slow
 @pytest.mark.parametrize(("gigabytes", "rank"), [(80, 8), (80, "null"), (40, "null"), (28, "null")])
 def test_the_first_stage_that_fits_is_chosen(monkeypatch: pytest.MonkeyPatch, gigabytes: int, rank: int | str) -> None:
-    shape, processes = shaped(architecture("3B")), 8
-    monkeypatch.setattr(memory, "device_memory", lambda: gigabytes * GIB)
+    shape, processes, gpu = shaped(architecture("3B")), 8, Device("cuda", gigabytes * GIB)
     monkeypatch.setattr(memory, "shape_of", lambda config: shape)
     config = load(["scale=full", "+experiment=mimic4_los", "data.root=x", "kg.path=y", f"model.lora_rank={rank}"])
     assert config.deepspeed.zero == "auto" and config.engine.memory == 0.35
@@ -97,7 +97,45 @@ def test_the_first_stage_that_fits_is_chosen(monkeypatch: pytest.MonkeyPatch, gi
     fits = []
     for zero in ways:
         tried = replace(config, deepspeed=replace(config.deepspeed, zero=zero))
-        need = max(sum(parts.values()) for parts in estimate(tried, shape, processes).values())
+        need = max(sum(parts.values()) for parts in estimate(tried, shape, processes, on=gpu).values())
         fits += [zero] if need <= 0.95 * gigabytes * GIB else []
-    found = fitted(config, processes).deepspeed
+    found = fitted(config, processes, gpu).deepspeed
     assert found.zero == (fits or ways)[0] and found.checkpointing
+
+
+def test_gpus_are_named_with_their_number() -> None:
+    assert planned_for("8xH100") == (8, Device("cuda", 79 * GIB, "h100"))
+    assert planned_for("l40s") == (1, Device("cuda", 44 * GIB, "l40s"))
+    assert planned_for("4x48gb") == (4, Device("cuda", 48 * GIB, "48gb"))
+    for wrong, about in (("8xh1000", "did you mean h100"), ("0xh100", "names no GPU"), ("8x", "names no GPU")):
+        with pytest.raises(BadInput, match=about):
+            planned_for(wrong)
+    assert load(["plan=8xh100"]).plan == "8xh100" and load(["plan=true"]).plan is True
+    for wrong in ("plan=maybe", "plan=8"):
+        with pytest.raises(BadInput, match="must be true or false or GPUs such as 8xh100"):
+            load([wrong])
+
+
+@pytest.mark.slow
+def test_a_plan_for_gpus_that_are_not_here_has_their_memory_and_no_hours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Qwen2.5-3B on 3B's true shape: eight H100 hold it, and a T4 is refused with what would fit."""
+    monkeypatch.setattr("ghar.trainers.plan.shape_of", lambda config: shaped(architecture("3B")))
+    monkeypatch.setattr(memory, "shape_of", lambda config: shaped(architecture("3B")))
+    own = [
+        *SMALL,
+        f"data.cache={tmp_path}",
+        "engine.memory=0.35",
+        "engine=vllm_gpu",
+        "deepspeed=auto",
+        "model.dtype=bfloat16",
+    ]
+    plan = show(load([*own, "plan=8xh100"]))
+    assert plan is not None and plan.seconds is None and plan.processes == 8 and plan.device == "h100"
+    rl = next(phase for phase in plan.phases if phase.name == "rl")
+    assert rl.memory > 0.35 * 79 * GIB and rl.seconds is None
+    said = capsys.readouterr().out
+    assert "? hours in 8 process(es); 79.0 GiB of h100 are free to each" in said and "Hours are not known" in said
+    with pytest.raises(BadInput, match=r"GiB of cuda memory in each process during .* 14\.5 are free"):
+        show(load([*own, "plan=t4"]))

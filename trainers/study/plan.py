@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ghar.device import GIB
 from ghar.errors import BadInput
-from ghar.llm.vllm_build import GIB
 from ghar.trainers.plan import make_plan
 from ghar.trainers.study.jobs import StudyJobs
 from ghar.trainers.study.schema import Cell, cells_of, source_of
@@ -76,7 +76,7 @@ def _probe(shop: StudyJobs, cell: Cell) -> CellCost:
     return CellCost(
         cell, "probed" if seconds is None else "measured", sum(p.calls for p in phases),
         sum(p.read + p.sampled + p.trained for p in phases),
-        sum(p.seconds for p in phases) if seconds is None else seconds, max(p.memory for p in phases), plan.disk,
+        sum(p.seconds or 0.0 for p in phases) if seconds is None else seconds, max(p.memory for p in phases), plan.disk,
     )  # fmt: skip
 
 

@@ -80,7 +80,7 @@ def read_eicu(root: Path, cache: Path | None = None, *, charts: bool = True, mor
 
     `charts=False` leaves the chart measurements out, which the tasks on visits do not need and which are hundreds of
     millions in the full eICU; `more` (of MORE) reads further tables for systems that read events. The cache is keyed by
-    name, size and modification time of the source files.
+    name, size, times of change and of status of the source files.
     `credentialed` is False only for the open demo, known by its ICU stays and its tables' content.
     Raises BadInput for an absent table or column, a file that is cut short, and a cell that is not of its type; lab and
     the chart tables may be absent, which is counted ("absent.lab").

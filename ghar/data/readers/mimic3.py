@@ -89,8 +89,8 @@ def read_mimic3(root: Path, cache: Path | None = None, *, charts: bool = True, m
     """Read the folder `root` (tables as csv.gz, csv or parquet, in any letter case), or its copy under `cache`.
 
     `charts=False` leaves chartevents out, the largest table by far, which the tasks on visits do not need;
-    `more` (of MORE) reads further tables for systems that read events. The cache is keyed by name, size and
-    modification time of the source files. `credentialed` is False only for the open
+    `more` (of MORE) reads further tables for systems that read events. The cache is keyed by name, size,
+    times of change and of status of the source files. `credentialed` is False only for the open
     demo, known by its ids and its tables' content. Raises BadInput for an absent table or column, a
     file that is cut short, and a cell that is not of its type; labevents and chartevents may be absent, which is
     counted ("absent.labevents").

@@ -100,8 +100,8 @@ def read_mimic4(root: Path, cache: Path | None = None, *, charts: bool = True, m
     """Read the folder `root` (hosp/*, icu/* as csv.gz, csv or parquet), or its copy under `cache`.
 
     `charts=False` leaves icu/chartevents out, the largest table by far, which the tasks on visits do not need;
-    `more` reads further tables for systems that read events (mimic4_more.py). The cache is keyed by name, size and
-    modification time of the source files. `generated` holds for what this machine's GHAR has generated and signed;
+    `more` reads further tables for systems that read events (mimic4_more.py). The cache is keyed by name, size,
+    change and status times of the files. `generated` holds for what this machine's GHAR has generated and signed;
     `credentialed` is False for that and for the open demo, known by its content.
     Raises BadInput for an absent table or column, a file that is cut short, and a cell that is not of its type. Only
     labevents (with d_labitems), icustays and chartevents may be absent, which is counted ("absent.labevents"), and of

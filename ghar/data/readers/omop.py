@@ -71,8 +71,8 @@ CODED = r"^(ICD\w+|CPT4|HCPCS)/"  # what observations are read for
 def read_omop(root: Path, cache: Path | None = None, *, charts: bool = True) -> Cohort:
     """Read the folder `root` (tables as csv, csv.gz or parquet, in any letter case), or its copy under `cache`.
 
-    `charts=False` leaves vital signs out, which the tasks on visits do not need. The cache is keyed by name, size and
-    modification time of the source files. Every folder counts as credentialed. Raises BadInput for an absent table of
+    `charts=False` leaves vital signs out, which the tasks on visits do not need. The cache is keyed by name, size,
+    change and status times of the files. Every folder counts as credentialed. Raises BadInput for an absent table of
     REQUIRED, an absent column, a file that is cut short, a cell that is not of its type, and a folder without a person.
     """
     root = source_folder(root, "person.csv")
