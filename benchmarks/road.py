@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -60,9 +60,9 @@ class Road:
 def road() -> dict[str, Any]:
     """Both trainers on the quick experiment."""
     from ghar.launch.entry import load
-    from ghar.trainers import plain, recipe
+    from ghar.trainers.recipe import train
 
-    def counted(train: Callable[[Any], None], counter: Road, *overrides: str) -> dict[str, int]:
+    def counted(counter: Road, *overrides: str) -> dict[str, int]:
         with tempfile.TemporaryDirectory() as folder:
             config = load([*SMALL, *overrides, f"run_dir={folder}/run"])
             sys.setprofile(counter)
@@ -74,4 +74,5 @@ def road() -> dict[str, Any]:
 
     slow = Road("trainers/plain.py", "reinforce", ("validate",))
     fast = Road("trainers/rl/loop.py", "_update", ())
-    return {"plain": counted(plain.train, slow), "fast": counted(recipe.train, fast, "eval.variants=[usual]")}
+    usual = "eval.variants=[usual]"
+    return {"plain": counted(slow, "trainer.method=plain", usual), "fast": counted(fast, usual)}

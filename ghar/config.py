@@ -317,7 +317,9 @@ class RllibConfig:
 
 @dataclass(frozen=True)
 class TrainerConfig:
-    method: Literal["mappo", "rft"]  # after SFT: multi-agent PPO, or rejection-sampling fine-tuning on as many episodes
+    # after SFT: multi-agent PPO, or rejection-sampling fine-tuning on as many episodes; plain: SFT and multi-agent PPO
+    # by trainers/plain.py, one slow file to be read
+    method: Literal["mappo", "rft", "plain"]
     base: BaseConfig
     warmup: WarmupConfig
     rl: RlConfig

@@ -29,7 +29,7 @@ def contradictions(c: Config) -> Iterator[str]:
             f"{c.trainer.rl.episodes}: every minibatch needs an episode, so lower the first or raise the second."
         )
     rl = c.trainer.rl
-    grouped = c.trainer.method == "mappo" and rl.estimator in ("grpo", "rloo", "turn_group")
+    grouped = c.trainer.method != "rft" and rl.estimator in ("grpo", "rloo", "turn_group")
     if grouped and rl.attempts < 2:
         yield f"trainer.rl.estimator={rl.estimator} compares a patient's attempts: set trainer.rl.attempts above 1."
     if rl.estimator == "turn_group" and c.env.decisions == "chosen":
@@ -44,6 +44,8 @@ def contradictions(c: Config) -> Iterator[str]:
     if rl.attempts > rl.episodes:
         yield f"trainer.rl.attempts={rl.attempts} is more than trainer.rl.episodes={rl.episodes}: lower the first."
     yield from _rft_contradictions(c)
+    if c.plan and c.trainer.method == "plain":
+        yield "plan=true plans the fast trainer: choose trainer.method=mappo, whose updates are the same."
     named = c.eval.variants
     if named is not None and (not named or len(set(named)) < len(named)):
         yield "eval.variants must name at least one variant and each only once: correct the list."
@@ -60,7 +62,7 @@ def _rft_contradictions(c: Config) -> Iterator[str]:
 
 def _has_critic(c: Config) -> bool:
     rl = c.trainer.rl
-    return c.model.critic == "own" and rl.estimator == "gae" and rl.updates > 0 and c.trainer.method == "mappo"
+    return c.model.critic == "own" and rl.estimator == "gae" and rl.updates > 0 and c.trainer.method != "rft"
 
 
 def _secrets(c: Config) -> Iterator[str]:

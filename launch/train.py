@@ -2,6 +2,7 @@
 
 python launch/train.py system=ghar +experiment=mimic4_los
 python launch/train.py plan=true +experiment=mimic4_los     # what it would take
+python launch/train.py trainer.method=plain +experiment=quick    # slowly, by the one file trainers/plain.py
 torchrun --standalone --nproc-per-node 2 launch/train.py system=ehr_rag task=guo_los deepspeed=zero2
 """
 

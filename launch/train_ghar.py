@@ -3,7 +3,7 @@
 python launch/train_ghar.py +experiment=mimic4_los
 
 To read what it does from raw tables to the last equation, begin with trainers/plain.py: the same training in one slow
-file. trainers/recipe.py is the fast one.
+file, which trainer.method=plain runs. trainers/recipe.py is the fast one.
 """
 
 import runpy

@@ -4,12 +4,14 @@ raw tables -> samples -> base model -> SFT -> (rollout -> reward -> credit -> lo
 
 Replies are read and sampled one by one, one episode is played after the other, nothing is shared, sharded or resumed.
 What trainers/recipe.py makes of the same lines for speed is named beside them, and tests/trainers/test_plain.py holds
-both to the same replies and gradients. Start it with launch/train_plain.py. It covers the settings in `SUPPORTED`.
+both to the same replies and gradients. trainer.method=plain starts it, in a run folder that every other command reads
+as the fast trainer's. It covers the settings in `SUPPORTED`.
 """
 
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,40 +36,51 @@ from ghar.llm.partial_reply import PartialReply
 from ghar.llm.policy import Policy
 from ghar.llm.tokens import encode_after, encode_prompt, encode_restriction
 from ghar.metrics.runfolder import RunFolder
+from ghar.privacy import ask_gate
 from ghar.rewards.compose import EpisodeReward
 from ghar.trainers.base import reader_of, start_model
+from ghar.trainers.evaluate import evaluate_system, table_of
+from ghar.trainers.leakage import audited, by_rarity, keep_groups
+from ghar.trainers.report import conclude
 from ghar.trainers.rl.schedule import rate
 from ghar.trainers.rl.settings import VALUE_CLIP, has_critic
-from ghar.trainers.runs.models import save_model, use_cores
+from ghar.trainers.runs import checkpoint
+from ghar.trainers.runs.code import commit
+from ghar.trainers.runs.distributed import world_asked
+from ghar.trainers.runs.models import SFT, save_model
+from ghar.trainers.runs.resume import given_back
+from ghar.trainers.runs.samples import data_print, hold_data
 from ghar.trainers.sft.pairs import Example, tokenised
 from ghar.trainers.sft.warmup import chosen, sample_references
 from ghar.trainers.teacher import teaching
+from ghar.trainers.weights import identity, make_actor
 
-# section.key -> the values that this file implements; launch/train.py implements all. Of trainer.rl it also leaves out
-# what is about a critic of its own (refused), speed (micro_tokens), and a choice among updates: the last weights stay.
+# section.key -> the values that this file implements; trainer.method=mappo implements all. Of trainer.rl it also leaves
+# out what is about a critic of its own (refused), speed (micro_tokens) and stops (save_every, patience).
 SUPPORTED: dict[str, tuple[Any, ...]] = {
-    "trainer.method": ("mappo",), "trainer.rl.estimator": ("gae", "rloo"), "trainer.rl.credit": ("turn",),
+    "trainer.rl.estimator": ("gae", "rloo"), "trainer.rl.credit": ("turn",),
     "trainer.rl.per_agent": (False,), "trainer.rl.aggregate": ("token",), "trainer.rl.as_printed": ((),),
     "trainer.rl.kl_estimator": ("k3",), "trainer.rl.kl_target": (None,), "trainer.rl.dynamic": (False,),
     "model.lora_rank": (None,), "engine.importance_cap": (None,), "engine.kind": ("hf",), "deepspeed.zero": ("none",),
-    "system.composition": ("shared",), "system.normalise": ("range", "none"),
+    "system.composition": ("shared",), "system.normalise": ("range", "none"), "logger.wandb": ("disabled",),
+    "trainer.rl.select": ("reward", "accuracy"),
 }  # fmt: skip
 
 
-def train(config: Config) -> None:
-    """All phases, in their order. The trained model goes to RUN_DIR/checkpoints/trained, curves to metrics.jsonl."""
-    check(config)
-    use_cores(config.threads)
-    torch.manual_seed(config.seed)
+def train(config: Config, folder: RunFolder) -> None:
+    """All phases, in their order, into a new run folder, which trainers/recipe.py has opened."""
+    start = time.monotonic()
 
     # 1. raw tables -> patients, visits, codes -> samples by split, each with its record as prompts show it
     records = Records(config)  # ghar/data/: readers, tasks, splits; ghar/kg/: the graph that codes are linked to
-    system = systems.build(records)  # envs/NAME/system.py
-    if system.training.examples is not None:
-        raise BadInput(f"System {system.name} writes its own training examples: use launch/train.py.")
+    with given_back(folder, resumed=False):
+        system = systems.build(records)  # envs/NAME/system.py
+        table = table_of(system, records)  # the system with what else stands in the final table
+        check_system(system, table, config)
+        ask_gate(config, lambda: system.origin.credentialed)  # once more, of what has been read
+        hold_data(folder, data_print(system, records))
 
     # 2. base model: a pretrained one, or the demo's; records are cut to what its context holds
-    folder = RunFolder.open(Path(config.run_dir))
     model, tokenizer = start_model(system, records, folder, folder.log)
     system = system.read_by(reader_of(tokenizer, model))
 
@@ -75,30 +88,58 @@ def train(config: Config) -> None:
     pairs, references = imitate(system, config, tokenizer)
     for step, loss in enumerate(fine_tune(model, pairs, config), start=1):
         folder.log({"phase": "sft", "step": step, "train/loss": loss})
+    save_model(model, tokenizer, folder.path / "checkpoints" / SFT, system.origin.credentialed)
 
     # 4. multi-agent PPO from there (lines 15-18 of Algorithm 1)
     policy = Policies(model, system.agents, config.engine.temperature)
     for row in reinforce(system, config, policy, tokenizer, references):
         folder.log(row)
         print("  ".join(f"{key} {row[key]:.4g}" for key in row if key != "phase"), flush=True)
+        if "eval/reward" in row:  # updates that were validated; the best of them is evaluated below
+            save(system, config, policy, tokenizer, folder.path / "checkpoints", row)
 
-    # 5. evaluation: the most probable replies on test samples, opened once
-    print("test", validate(system, config, policy, tokenizer, system.cases.test))
-    save_model(policy.model, tokenizer, folder.path / "checkpoints" / "trained", system.origin.credentialed)
+    # 5. evaluation: the most probable replies on test samples, of base, SFT and RL; tables of these, and the page
+    summary = evaluate_system(table, config, folder)
+    keep_groups(records, folder)
+    about = {"commit": commit(), "time": {"all phases": time.monotonic() - start}}
+    conclude(folder, summary | audited(records) | by_rarity(records, folder) | about)
 
 
 def check(config: Config) -> None:
-    """BadInput for a setting that only the fast trainer implements, and for a run folder in use."""
+    """BadInput for a setting that only the fast trainer implements."""
+    if config.ray is not None or world_asked() > 1:
+        raise BadInput("A plain training is one process: set trainer.method=mappo, or ray=none and no torchrun.")
     for key, values in SUPPORTED.items():
         value: Any = config
         for part in key.split("."):
             value = getattr(value, part, values[0])  # not every system has the last two
         if value not in values:
-            raise BadInput(f"A plain training has no {key}={value}, only {values}: use launch/train.py.")
+            raise BadInput(f"A plain training has no {key}={value}, only {values}: set trainer.method=mappo.")
     if has_critic(config):
-        raise BadInput("A plain training has no critic of its own: set model.critic=head or use launch/train.py.")
-    if Path(config.run_dir).exists():
-        raise BadInput(f"run_dir={config.run_dir} exists and a plain training does not resume: choose another folder.")
+        raise BadInput("A plain training has no critic of its own: set model.critic=head or trainer.method=mappo.")
+
+
+def check_system(system: System[Any], table: System[Any], config: Config) -> None:
+    """BadInput for a system that writes its own training examples, and for a variant that needs further SFT."""
+    if not system.agents or system.training.examples is not None:
+        raise BadInput(f"A plain training has no teacher of system={system.name}: set trainer.method=mappo.")
+    names = config.eval.variants or table.listed
+    if more := [name for name in names if table.variant(name).who in system.training.stages]:
+        raise BadInput(f"A plain training does not train {', '.join(more)}: name others in eval.variants.")
+
+
+def save(
+    system: System[Any], config: Config, policy: Policies, tokenizer: Any, folder: Path, row: dict[str, Any]
+) -> None:
+    """Write the weights after an update as the fast trainer writes its own, folder/step-N, with their score."""
+    actor = make_actor(config, policy.model, system.agents)
+    for agent, head in policy.heads.items():
+        actor.heads[agent].load_state_dict(head.state_dict())
+    weights, state = actor.trainable_state(), {"running": None}
+    made = checkpoint.Checkpoint(weights, {}, {}, state, row["step"], row[f"eval/{config.trainer.rl.select}"])
+    made = replace(made, credentialed=system.origin.credentialed)
+    fits = identity(config, actor, tokenizer, folder)
+    checkpoint.save(folder, made, fits, checkpoint.KeepPolicy(config.keep_last, best=1))
 
 
 # ------------------------------------------------------------------------------------------------ SFT
@@ -108,6 +149,8 @@ def imitate(system: System[Any], config: Config, tokenizer: Any) -> tuple[list[E
     """The teacher's right episodes as (prompt ids, reply ids), and references by sample (trainers/sft/warmup.py)."""
     with teaching(config, system) as teacher:
         right = sample_references(system, config, teacher, chosen(system, config))
+    if not right.accepted:
+        raise BadInput("trainer.warmup.teacher was right in no sample: raise trainer.warmup.samples or attempts.")
     episodes = [*right.accepted, *(episode for some in right.rehearsed for episode in some)]
     return [pair for _, pair in tokenised(tokenizer, episodes)], right.references
 

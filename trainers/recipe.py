@@ -7,6 +7,8 @@
 4. where trainer.rl.updates is not 0, on as many episodes: multi-agent PPO (trainer.method=mappo), or
    rejection-sampling fine-tuning (rft)                  trainers/rl/loop.py; mappo.py or rft.py
 5. evaluation and report                                 trainers/evaluate.py
+
+trainer.method=plain has all of this done by one slow file, trainers/plain.py, in the same run folder.
 """
 
 from __future__ import annotations
@@ -38,13 +40,15 @@ from ghar.trainers.base import BASE, base_steps, reader_of, start_model
 from ghar.trainers.evaluate import evaluate_system, table_of
 from ghar.trainers.leakage import audited, by_rarity, keep_groups
 from ghar.trainers.memory import check_machine, fitted
+from ghar.trainers.plain import check as check_plain
+from ghar.trainers.plain import train as train_plain
 from ghar.trainers.report import conclude
 from ghar.trainers.rl.loop import reinforce
 from ghar.trainers.rl.workers import MakeWorkers, local
 from ghar.trainers.runs.code import commit
 from ghar.trainers.runs.distributed import main_first, on_main, rank, together
 from ghar.trainers.runs.models import SFT, load_sft, save_model, use_cores
-from ghar.trainers.runs.resume import hold, open_run, plain
+from ghar.trainers.runs.resume import given_back, hold, open_run, plain
 from ghar.trainers.runs.samples import data_print, hold_data
 from ghar.trainers.sft.distill import learn
 from ghar.trainers.sft.examples import TrainingExamples, read_lessons, write_lessons
@@ -130,6 +134,8 @@ def train(config: Config, make_workers: MakeWorkers = local) -> None:
     if make_workers is local and config.ray is not None and config.ray.max_staleness:
         raise BadInput(f"ray.max_staleness={config.ray.max_staleness} needs launch/train_ray.py: start that instead.")
     config = fitted(config, int(os.environ.get("WORLD_SIZE", "1")))
+    if config.trainer.method == "plain":
+        check_plain(config)
     path = Path(config.run_dir)
     with ExitStack() as held, full_disk_told(path), together(config.deepspeed.stage):
         use_cores(config.threads)
@@ -139,7 +145,9 @@ def train(config: Config, make_workers: MakeWorkers = local) -> None:
         on_main(lambda: hold(held, path))
         on_main(lambda: check_machine(config))
         opened = on_main(lambda: open_run(config))
-        if opened is not None:
+        if opened is not None and config.trainer.method == "plain":
+            train_plain(config, opened[0])
+        elif opened is not None:
             _train(config, *opened, make_workers)
 
 
@@ -147,7 +155,7 @@ def _train(config: Config, folder: RunFolder, resumed: bool, make_workers: MakeW
     """All phases, in every process."""
     start = time.monotonic()
     records = Records(config)
-    with _given_back(folder, resumed):
+    with given_back(folder, resumed):
         system = main_first(lambda: systems.build(records))
         require_agents(system)
         on_main(lambda: ask_gate(config, lambda: system.origin.credentialed))  # once more, of what has been read
@@ -167,17 +175,6 @@ def _train(config: Config, folder: RunFolder, resumed: bool, make_workers: MakeW
     if config.trainer.rl.updates:
         _reinforce(run, make_workers)
     _finish(run)
-
-
-@contextmanager
-def _given_back(folder: RunFolder, resumed: bool) -> Iterator[None]:
-    """A run that is refused before it has done anything leaves its folder to the next one, mended."""
-    try:
-        yield
-    except BadInput:
-        if not resumed and rank() == 0:
-            folder.remove("config.yaml")
-        raise
 
 
 def _shown(row: Mapping[str, Any], names: Mapping[str, str]) -> str:

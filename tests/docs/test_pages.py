@@ -44,8 +44,7 @@ JARGON = re.compile(r"\b(told|said|shall|nobody|anybody|hitherto|thereof)\b", re
 OPTIONS = {"--seeds", "--folder", "--timeout", "--share", "--labs", "--trl", "--arms"}
 
 
-TRAINERS = {"train.py", "train_ghar.py", "train_kare.py", "train_exprag.py", "train_ray.py",
-            "train_plain.py"}  # fmt: skip
+TRAINERS = {"train.py", "train_ghar.py", "train_kare.py", "train_exprag.py", "train_ray.py"}
 INDENTED = re.compile(r"(?:^|\n)\n((?:    [^\n]*\n(?:\n(?=    ))?)+)")
 OURS = ("ghar", "make", "python", "torchrun", "ray", "wandb", "srun")  # first words of commands that are checked
 WITH_INDENTED = [*PAGES, *sorted((ROOT / "envs").glob("*/README.md")), ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]

@@ -23,14 +23,17 @@ from ghar.llm.models import untrained
 from ghar.llm.policy import EnginePolicy
 from ghar.rewards.compose import EpisodeReward
 from ghar.trainers import plain
+from ghar.trainers.evaluate import evaluate
+from ghar.trainers.recipe import train
 from ghar.trainers.rl.actor_critic import ActorCritic
 from ghar.trainers.rl.learner import PlainLearner
 from ghar.trainers.rl.mappo import improve
 from ghar.trainers.rl.settings import settings_of
+from ghar.trainers.runs.resume import finished
 from tests.trainers.tiny import AGENTS, VOCAB, build, for_two, perturb, tiny_model, tiny_tokenizer
 
 LEFT_OUT = {  # of trainer.rl, as the comment on `plain.SUPPORTED` says
-    "value_epochs", "value_minibatches", "value_warmup", "micro_tokens", "select", "save_every", "patience",
+    "value_epochs", "value_minibatches", "value_warmup", "micro_tokens", "save_every", "patience",
 }  # fmt: skip
 CHOICES = ((5, 6), (9, 10), (9, 11, 12))
 
@@ -152,26 +155,38 @@ def test_replies_are_those_of_the_engine(temperature: float):
 
 
 @pytest.mark.slow
-def test_a_whole_plain_training_learns_what_it_is_shown(small_config, tmp_path: Path):
+def test_a_whole_plain_training_learns_what_it_is_shown(small_config, tmp_path: Path, monkeypatch):
     config = small_config(
+        "trainer.method=plain", "eval.variants=[scripted,ghar_base,ghar_sft,ghar_rl]",
         "trainer.base.steps=0", "trainer.warmup.samples=40", "trainer.warmup.epochs=1", "trainer.rl.updates=2",
         "trainer.rl.episodes=8", "trainer.rl.eval_samples=8", "trainer.rl.eval_every=2", "task.max_test=8",
         f"run_dir={tmp_path / 'run'}",
     )  # fmt: skip
-    plain.train(config)
+    with monkeypatch.context() as patch:  # killed behind SFT
+        patch.setattr(plain, "Policies", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            train(config)
+    with pytest.raises(BadInput, match="does not resume"):
+        train(config)
+    train(replace(config, resume="never"))
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     sft, rl = ([row for row in rows if row["phase"] == phase] for phase in ("sft", "rl"))
     assert sft[-1]["train/loss"] < sft[0]["train/loss"]
     assert [row["step"] for row in rl] == [1, 2] and "eval/accuracy" in rl[-1]
-    assert (tmp_path / "run" / "checkpoints" / "trained" / "model.safetensors").is_file()
-    with pytest.raises(BadInput, match="does not resume"):
-        plain.train(config)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["answered_by"]["ghar_rl"] == "trained" and summary["weights_step"] == 2
+    assert (tmp_path / "run" / "report.html").is_file()
+    evaluated = evaluate(replace(config, resume="never"))  # as any run: the saved weights give the same replies again
+    assert evaluated["policies"]["ghar_rl"]["reward"] == summary["policies"]["ghar_rl"]["reward"]
+    assert finished(replace(config, resume="never"))
 
 
 @pytest.mark.parametrize(
     ("override", "named"),
     [
-        ("trainer.method=rft", "trainer.method=rft"),
+        ("logger.wandb=offline", "logger.wandb=offline"),
+        ("trainer.rl.select=macro_f1", "trainer.rl.select=macro_f1"),
+        ("ray=cluster", "ray=none"),
         ("trainer.rl.credit=token", "trainer.rl.credit=token"),
         ("model.lora_rank=8", "model.lora_rank=8"),
         ("trainer.rl.estimator=gae", "model.critic=head"),
@@ -180,4 +195,12 @@ def test_a_whole_plain_training_learns_what_it_is_shown(small_config, tmp_path: 
 )
 def test_settings_that_it_lacks_are_named(override: str, named: str, small_config: Any, tmp_path: Path):
     with pytest.raises(BadInput, match=named):
-        plain.check(small_config(override, f"run_dir={tmp_path / 'run'}"))
+        train(small_config("trainer.method=plain", override, f"run_dir={tmp_path / 'run'}"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_variant_that_needs_further_training_is_named_and_the_folder_is_free_again(small_config, tmp_path: Path):
+    own = ["trainer.method=plain", f"run_dir={tmp_path / 'run'}"]
+    with pytest.raises(BadInput, match=r"label_sft: name others in eval\.variants"):
+        train(small_config(*own))
+    assert not (tmp_path / "run" / "config.yaml").exists()

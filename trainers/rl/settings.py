@@ -79,7 +79,7 @@ class MappoConfig:
 def has_critic(config: Config) -> bool:
     """Whether a critic of its own is trained."""
     trainer = config.trainer
-    return trainer.method == "mappo" and trainer.rl.estimator == "gae" and config.model.critic == "own"
+    return trainer.method != "rft" and trainer.rl.estimator == "gae" and config.model.critic == "own"
 
 
 def learning_rate(config: Config) -> float:
@@ -89,7 +89,7 @@ def learning_rate(config: Config) -> float:
 
 def needs_reference(config: Config) -> bool:
     """Whether training compares the policy with the one after SFT."""
-    return config.trainer.method == "mappo" and (config.trainer.rl.kl > 0 or "eq16" in config.trainer.rl.as_printed)
+    return config.trainer.method != "rft" and (config.trainer.rl.kl > 0 or "eq16" in config.trainer.rl.as_printed)
 
 
 def settings_of(config: Config) -> MappoConfig:

@@ -23,6 +23,7 @@ from ghar.metrics.runfolder import TRAINING, RunFolder
 from ghar.privacy import masked
 from ghar.sections import leaves
 from ghar.trainers.report import report
+from ghar.trainers.runs.distributed import rank
 from ghar.trainers.runs.kept_config import upgraded
 
 # A run may go on under other values of these: they say where things are and what is kept, or trade memory for time,
@@ -71,6 +72,8 @@ def open_run(config: Config) -> tuple[RunFolder, bool] | None:
     if resumed and "time" in (folder.summary() or {}):  # written at the end of training, never by an evaluation
         _say_finished(path)
         return None
+    if resumed and config.resume == "auto" and config.trainer.method == "plain":
+        raise BadInput(f"{path} holds an unfinished run, and a plain training does not resume: set resume=never.")
     if resumed and config.resume == "auto":
         print(f"Resuming the unfinished run in {path} (resume=never starts over).")
     elif resumed:
@@ -83,6 +86,17 @@ def open_run(config: Config) -> tuple[RunFolder, bool] | None:
         half.unlink()
     folder.write_config(as_yaml(config))
     return folder, resumed
+
+
+@contextmanager
+def given_back(folder: RunFolder, resumed: bool) -> Iterator[None]:
+    """A run that is refused before it has done anything leaves its folder to the next one, mended."""
+    try:
+        yield
+    except BadInput:
+        if not resumed and rank() == 0:
+            folder.remove("config.yaml")
+        raise
 
 
 def finished(config: Config) -> bool:
