@@ -36,9 +36,9 @@ from ghar.launch.entry import load
 from ghar.trainers.rl import losses
 from ghar.trainers.rl.actor_critic import ActorCritic, ActorCriticConfig, Scores
 from ghar.trainers.rl.critic import Critic, CriticConfig
-from ghar.trainers.rl.last_layer import trunk_of
+from ghar.trainers.rl.fast.last_layer import trunk_of
+from ghar.trainers.rl.fast.rows import collate, micro_batches
 from ghar.trainers.rl.mappo import update
-from ghar.trainers.rl.rows import collate, micro_batches
 from ghar.trainers.rl.settings import MappoConfig
 from ghar.trainers.rl.state import width
 from ghar.trainers.rl.targets import prepare

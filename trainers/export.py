@@ -24,7 +24,7 @@ from ghar.metrics.runfolder import RunFolder, write_whole
 from ghar.metrics.upper_bounds import in_words
 from ghar.provenance import learned_from_credentialed, write_mark
 from ghar.trainers.rl.actor_critic import ActorCritic
-from ghar.trainers.rl.lora import fold
+from ghar.trainers.rl.fast.lora import fold
 from ghar.trainers.runs import checkpoint, manifest
 from ghar.trainers.runs.models import SFT, load_sft, save_model, use_cores
 from ghar.trainers.weights import find, identity, make_actor

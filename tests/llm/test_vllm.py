@@ -24,7 +24,7 @@ from ghar.llm.policy import EnginePolicy
 from ghar.llm.vllm_build import VLLMSettings
 from ghar.rewards.compose import EpisodeReward
 from ghar.trainers.rl.actor_critic import ActorCritic
-from ghar.trainers.rl.rows import collate
+from ghar.trainers.rl.fast.rows import collate
 from tests.envs.parts import Corpus, make_case, make_episodes
 from tests.llm.test_hf import CHOICES, PROMPTS, REQUESTS, plain_logprobs
 from tests.trainers.tiny import build, for_two

@@ -12,7 +12,7 @@ import torch
 from ghar.llm.engine import Request
 from ghar.llm.hf import HFEngine
 from ghar.trainers.rl.actor_critic import ActorCritic
-from ghar.trainers.rl.rows import allowed_ids, collate, micro_batches
+from ghar.trainers.rl.fast.rows import allowed_ids, collate, micro_batches
 from ghar.trainers.rl.trajectory import Row
 from tests.trainers.tiny import for_two, make_row, perturb, tiny_model, tiny_tokenizer
 
@@ -155,7 +155,7 @@ def test_long_batches_are_scored_in_chunks_with_the_same_gradients(monkeypatch, 
         return [p.grad.clone() for p in actor.trainable_parameters() if p.grad is not None]
 
     whole = gradients()
-    monkeypatch.setattr(f"ghar.trainers.rl.head.{chunk}", 4)
+    monkeypatch.setattr(f"ghar.trainers.rl.fast.head.{chunk}", 4)
     assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(whole, gradients(), strict=True))
     assert all(torch.isfinite(g).all() for g in whole)
 

@@ -11,7 +11,7 @@ from ghar.llm.engine import Request
 from ghar.llm.hf import HFEngine
 from ghar.llm.tokens import encode_prompt
 from ghar.trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
-from ghar.trainers.rl.rows import collate
+from ghar.trainers.rl.fast.rows import collate
 from tests.llm.families import FAMILIES, model_of, tokenizer_of
 from tests.trainers.tiny import make_row
 
@@ -57,7 +57,7 @@ def test_log_probs_and_gradients_are_those_of_the_models_own_logits(name: str, f
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_head_of_a_frozen_model_scores_as_autograd_does(name: str) -> None:
-    """The quick path of `ghar.trainers.rl.head` against its slow one: log-prob, entropy and the gradients of both."""
+    """The quick path of `rl.fast.head` against its slow one: log-prob, entropy and the gradients of both."""
     model, tokenizer = made(name)
     batch = collate(rows_of(tokenizer), torch.device("cpu"))
     actor = ActorCritic(model, ActorCriticConfig(finetune="lora", rank=2, temperature=0.7))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ghar.llm.logits import IDENTITY, LogitTransform
-from ghar.trainers.rl.head import token_scores
+from ghar.trainers.rl.fast.head import token_scores
 
 
 def direct(head, hidden, target, allowed, restricted, temperature, transform=IDENTITY):
@@ -61,8 +61,8 @@ def test_values_and_gradients_are_those_of_the_definition(
         return list(torch.autograd.grad(loss, wanted))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ghar.trainers.rl.head.FROZEN_CHUNK", 4)
-        patch.setattr("ghar.trainers.rl.head.CHUNK", 4)
+        patch.setattr("ghar.trainers.rl.fast.head.FROZEN_CHUNK", 4)
+        patch.setattr("ghar.trainers.rl.fast.head.CHUNK", 4)
         a, b = hidden.clone().requires_grad_(), hidden.clone().requires_grad_()
         found = token_scores(head, a, target, allowed, limited, temperature, entropy, transform)
         expected = direct(head, b, target, allowed, limited, temperature, transform)

@@ -21,7 +21,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from ghar.trainers.rl.last_layer import PLAIN, only_at, trunk_of
+from ghar.trainers.rl.fast.last_layer import PLAIN, only_at, trunk_of
 
 SHAPE = {
     "vocab_size": 40, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,

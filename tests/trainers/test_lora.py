@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from peft import LoraConfig, get_peft_model
 
-from ghar.trainers.rl.lora import FusedLinear, fold, fuse
+from ghar.trainers.rl.fast.lora import FusedLinear, fold, fuse
 
 
 def adapted(bias: bool, seed: int) -> Any:

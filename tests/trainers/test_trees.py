@@ -10,9 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ghar.trainers.rl import rows as rows_module
 from ghar.trainers.rl.actor_critic import ActorCritic
-from ghar.trainers.rl.rows import collate, packed
+from ghar.trainers.rl.fast import rows as rows_module
+from ghar.trainers.rl.fast.rows import collate, packed
 from ghar.trainers.rl.trajectory import Row
 from tests.trainers.tiny import VOCAB, for_two, make_row, perturb, tiny_model
 

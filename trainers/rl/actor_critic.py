@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from ghar.llm.logits import transform_of
-from ghar.trainers.rl.head import token_scores
-from ghar.trainers.rl.last_layer import only_at, plain, trunk_of
-from ghar.trainers.rl.rows import Batch, collate, packed
+from ghar.trainers.rl.fast.head import token_scores
+from ghar.trainers.rl.fast.last_layer import only_at, plain, trunk_of
+from ghar.trainers.rl.fast.rows import Batch, collate, packed
 from ghar.trainers.rl.trajectory import Row
 
 
@@ -157,7 +157,7 @@ class ActorCritic(nn.Module):
         if self.cfg.finetune == "full":
             yield self.policy
             return
-        from ghar.trainers.rl.lora import fold
+        from ghar.trainers.rl.fast.lora import fold
 
         saved = fold(self.policy, "default")
         try:
@@ -183,7 +183,7 @@ class ActorCritic(nn.Module):
 
     @property
     def shares(self) -> bool:
-        """Whether rows that begin alike can be one tree (`rl.rows`): the model's attention takes a mask of
+        """Whether rows that begin alike can be one tree (`rl.fast.rows`): the model's attention takes a mask of
         ours, and has no window of its own."""
         config = plain(self.policy).config
         return config._attn_implementation == "sdpa" and getattr(config, "sliding_window", None) is None
@@ -196,7 +196,7 @@ class ActorCritic(nn.Module):
         """Log-probs, values and entropy of one micro-batch, with gradients. All rows in one padded forward pass.
 
         entropy_gradient=False: entropy is only looked at, which saves passes over the vocabulary. trees: how many rows
-        share each line of the batch (`ghar.trainers.rl.rows.packed`), () for one each.
+        share each line of the batch (`ghar.trainers.rl.fast.rows.packed`), () for one each.
         """
         batch = collate(rows, self.device, trees)
         hidden = self._hidden(self.policy, batch)
@@ -308,7 +308,7 @@ def _add_adapters(base: Any, cfg: ActorCriticConfig) -> Any:
     """Freeze `base`; put the actor's LoRA adapter ("default") and perhaps the critic's on all linear layers."""
     from peft import LoraConfig, get_peft_model
 
-    from ghar.trainers.rl.lora import fuse
+    from ghar.trainers.rl.fast.lora import fuse
 
     # LoRA's A matrices are drawn from the global generator: seed it here and put it back.
     with torch.random.fork_rng():

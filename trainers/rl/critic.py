@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from ghar.config import DeepspeedConfig
 from ghar.errors import BadInput
 from ghar.trainers.rl.actor_critic import ActorCritic, recomputing
-from ghar.trainers.rl.last_layer import only_at, trunk_of
+from ghar.trainers.rl.fast.last_layer import only_at, trunk_of
+from ghar.trainers.rl.fast.rows import micro_batches
 from ghar.trainers.rl.learner import DeepSpeedLearner, PlainLearner
-from ghar.trainers.rl.rows import micro_batches
 from ghar.trainers.rl.state import State
 from ghar.trainers.rl.trajectory import Array
 from ghar.trainers.runs.distributed import gather, gather_rows, rank, world

@@ -19,8 +19,8 @@ from ghar.trainers.rl import losses
 from ghar.trainers.rl.actor_critic import ActorCritic, Scores
 from ghar.trainers.rl.critic import Critic
 from ghar.trainers.rl.critic_baseline import CriticBaseline
+from ghar.trainers.rl.fast.rows import packed
 from ghar.trainers.rl.learner import Learner, PlainLearner, score
-from ghar.trainers.rl.rows import packed
 from ghar.trainers.rl.settings import MappoConfig
 from ghar.trainers.rl.state import states
 from ghar.trainers.rl.targets import NONE, Earlier, Targets, earned, gathered, prepare, sampled, summed

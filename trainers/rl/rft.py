@@ -17,9 +17,9 @@ import torch
 from ghar.config import RlConfig
 from ghar.episode import Episode
 from ghar.rewards.compose import EpisodeReward
+from ghar.trainers.rl.fast.rows import packed
 from ghar.trainers.rl.learner import Learner, score
 from ghar.trainers.rl.mappo import empty_loss
-from ghar.trainers.rl.rows import packed
 from ghar.trainers.rl.targets import summed
 from ghar.trainers.rl.trajectory import Row, Trajectories
 from ghar.trainers.runs.distributed import gather, gather_rows, rank

@@ -1,5 +1,5 @@
 """SFT's micro-batches by tokens: pairs of one step that begin alike (turns and attempts over one record) are read as a
-tree, in which what they share stands once, as in reinforcement learning (ghar.trainers.rl.rows)."""
+tree, in which what they share stands once, as in reinforcement learning (ghar.trainers.rl.fast.rows)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ghar.trainers.rl.last_layer import only_at
-from ghar.trainers.rl.rows import collate, packed, prefix_groups
+from ghar.trainers.rl.fast.last_layer import only_at
+from ghar.trainers.rl.fast.rows import collate, packed, prefix_groups
 from ghar.trainers.rl.trajectory import Row
 from ghar.trainers.sft.pairs import IGNORE, Example
 

@@ -117,7 +117,7 @@ def run_sft(
         gather(None)  # every process has the best weights before the folder goes
     trained: Any = trainer.model if cfg.deepspeed.stage is None else _released(trainer, cfg)
     if cfg.finetune == "lora":
-        from ghar.trainers.rl.lora import fold
+        from ghar.trainers.rl.fast.lora import fold
 
         fold(trained, "default")
         trained = trained.unload()

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from trl.trainer.sft_trainer import SFTTrainer
 
-from ghar.trainers.rl.last_layer import only_at
+from ghar.trainers.rl.fast.last_layer import only_at
 from ghar.trainers.runs.distributed import gather, rank, world
 from ghar.trainers.sft.packing import can_share, packed_logits, repacked
 from ghar.trainers.sft.pairs import IGNORE
