@@ -267,7 +267,8 @@ class RlConfig:
     epochs: Count  # passes over a batch
     minibatches: Count  # steps a pass over a batch
     lr: Positive  # learning rate of the policy
-    schedule: Literal["constant", "linear", "cosine"]  # how it falls towards the last update
+    # how it falls towards the last update; a module of your own scales lr, kl, entropy and clip (docs/extending.md)
+    schedule: Annotated[Literal["constant", "linear", "cosine"], OwnModule()]
     value_lr: Positive  # learning rate of the critic
     value_epochs: Count  # passes of a critic of its own over a batch
     value_minibatches: Count  # its steps a pass

@@ -42,7 +42,7 @@ from ghar.trainers.base import reader_of, start_model
 from ghar.trainers.evaluate import evaluate_system, table_of
 from ghar.trainers.leakage import audited, by_rarity, keep_groups
 from ghar.trainers.report import conclude
-from ghar.trainers.rl.schedule import rate
+from ghar.trainers.rl.schedule import scaled, shares
 from ghar.trainers.rl.settings import VALUE_CLIP, has_critic
 from ghar.trainers.runs import checkpoint
 from ghar.trainers.runs.code import commit
@@ -506,9 +506,10 @@ def reinforce(
             episodes.append(play(system, case, agents, seed, attempt))
             reference = references.get(case.sample_id)
             rewards.append(shaped(episodes[-1], case, reference, None) if shaped else system.reward(episodes[-1], case))
+        share = shares(rl.schedule, step, rl.updates)  # of learning rates and loss weights
         for group, peak in zip(optimizer.param_groups, (rl.lr, rl.value_lr), strict=True):
-            group["lr"] = peak * rate(rl.schedule, step, rl.updates)
-        row = update(policy, optimizer, replies_of(episodes, rewards), rewards, rl, rng)
+            group["lr"] = peak * share["lr"]
+        row = update(policy, optimizer, replies_of(episodes, rewards), rewards, scaled(rl, share), rng)
         row |= {"train/reward": float(np.mean([r.total for r in rewards]))}
         if step % rl.eval_every == 0 or step == rl.updates:
             row |= validate(system, config, policy, tokenizer, system.cases.valid[: rl.eval_samples])

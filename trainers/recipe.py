@@ -44,6 +44,7 @@ from ghar.trainers.plain import check as check_plain
 from ghar.trainers.plain import train as train_plain
 from ghar.trainers.report import conclude
 from ghar.trainers.rl.loop import reinforce
+from ghar.trainers.rl.schedule import check_schedule
 from ghar.trainers.rl.workers import MakeWorkers, local
 from ghar.trainers.runs.code import commit
 from ghar.trainers.runs.distributed import main_first, on_main, rank, together
@@ -134,6 +135,7 @@ def train(config: Config, make_workers: MakeWorkers = local) -> None:
     if make_workers is local and config.ray is not None and config.ray.max_staleness:
         raise BadInput(f"ray.max_staleness={config.ray.max_staleness} needs launch/train_ray.py: start that instead.")
     config = fitted(config, int(os.environ.get("WORLD_SIZE", "1")))
+    check_schedule(config.trainer.rl)
     if config.trainer.method == "plain":
         check_plain(config)
     path = Path(config.run_dir)

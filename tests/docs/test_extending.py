@@ -31,7 +31,7 @@ from tests.running import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
-NAMES = ("registry", "long_stay", "overlap", "first_choice", "brevity")
+NAMES = ("registry", "long_stay", "overlap", "first_choice", "brevity", "kl_falls")
 STAYS = """patient,stay,admitted,discharged,died,diagnoses,drugs
 2,21,2020-03-01 10:00:00,2020-03-04 09:00:00,no,I50.9;E11.9,Furosemide
 1,11,2020-01-01 08:00:00,2020-01-12 12:00:00,no,J18.9,amoxicillin; insulin
@@ -128,6 +128,27 @@ def test_a_reward_term_and_a_metric_stand_with_the_others(small_config: Callable
     found = summarise(made, rows, 0, 50)
     asked = sum(row["retrievals"] > 1 for row in rows) / len(rows)
     assert found["asked_again"][0] == asked and "accuracy" in found and rows[0]["rewards"]["brevity"] < 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["mappo", "plain"])
+def test_a_schedule_sets_the_kl_weight_of_each_update(
+    method: str, small_config: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ghar.trainers import plain
+    from ghar.trainers.recipe import train
+
+    monkeypatch.setattr(plain, "update", lambda *given: {"train/kl/weight": given[4].kl, "train/loss/policy": 0.0})
+    config = small_config(
+        f"trainer.method={method}", "trainer.rl.schedule=mine.kl_falls", "trainer.rl.kl=0.5", "trainer.base.steps=0",
+        "trainer.warmup.samples=20", "trainer.warmup.epochs=1", "trainer.rl.updates=3", "trainer.rl.episodes=4",
+        "trainer.rl.eval_samples=2", "trainer.rl.eval_every=9", "task.max_test=2", "eval.variants=[ghar_rl]",
+        f"run_dir={tmp_path / 'run'}",
+    )  # fmt: skip
+    train(config)
+    curve = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").open()]
+    taken = [row["train/kl/weight"] for row in curve if row["phase"] == "rl" and row["step"] > 0]
+    assert taken == pytest.approx([0.5, 0.5 * 0.6, 0.5 * 0.1])
 
 
 HASTY = '''"""GHAR, paid for short episodes; how many turns an episode takes."""

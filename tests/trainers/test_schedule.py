@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from ghar.errors import BadInput
+from ghar.launch.entry import load
 from ghar.rewards.compose import EpisodeReward
 from ghar.trainers.rl import sampling
 from ghar.trainers.rl.learner import PlainLearner
 from ghar.trainers.rl.sampling import telling
-from ghar.trainers.rl.schedule import adapted, rate
+from ghar.trainers.rl.schedule import SCHEDULED, adapted, check_schedule, rate, scaled, shares
 from ghar.trainers.rl.targets import charged, prepare, sampled
 from tests.trainers.test_critic import CONFIG, episodes, make
 
@@ -24,6 +27,49 @@ def test_learning_rates_of_ten_updates():
     assert of["linear"] == pytest.approx([1 - k / 10 for k in range(10)])
     assert of["cosine"] == pytest.approx([0.5 * (1 + math.cos(math.pi * k / 10)) for k in range(10)])
     assert rate("linear", 1, 1) == rate("cosine", 1, 1) == 1.0
+
+
+def test_a_schedule_of_our_own_scales_the_learning_rate_alone():
+    for name in ("constant", "linear", "cosine"):
+        assert shares(name, 4, 10) == dict.fromkeys(SCHEDULED, 1.0) | {"lr": rate(name, 4, 10)}  # type: ignore[arg-type]
+    assert scaled(CONFIG, shares("cosine", 4, 10)) == CONFIG
+
+
+def own_schedule(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> str:
+    """A module of the user's, which no other test has imported."""
+    name = f"schedules{abs(hash(folder))}"
+    (folder / name).mkdir()
+    (folder / name / "own.py").write_text(text)
+    monkeypatch.syspath_prepend(str(folder))
+    return f"{name}.own"
+
+
+def test_a_module_of_the_users_own_scales_what_it_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    text = "def lr(update, updates):\n    return update / updates\n\n\ndef clip(update, updates):\n    return 0.5\n"
+    name = own_schedule(tmp_path, monkeypatch, text)
+    assert [shares(name, step, 4) for step in (1, 4)] == [
+        {"lr": share, "kl": 1.0, "entropy": 1.0, "clip": 0.5} for share in (0.25, 1.0)
+    ]
+    assert scaled(CONFIG, shares(name, 1, 4)) == replace(CONFIG, clip=CONFIG.clip / 2)
+    check_schedule(load([f"trainer.rl.schedule={name}"]).trainer.rl)
+
+
+@pytest.mark.parametrize(("text", "overrides", "sentence"), [
+    ("def kl(update, updates):\n    return 3 - update\n", (), r"kl\(4, 4\) is -1, which is no share"),
+    ("def lr(update, updates):\n    return None\n", (), r"lr\(1, 4\) is None, which is no share"),
+    ("def rate(update, updates):\n    return 1.0\n", (), "has none of the functions lr, kl, entropy, clip"),
+    ("def kl(update, updates):\n    return 1.0\n", ("trainer.rl.kl=0",), "kl, which is 0"),
+    ("def kl(update, updates):\n    return 1.0\n", ("trainer.rl.kl_target=0.1",), "both set the KL weight"),
+])  # fmt: skip
+def test_what_is_no_schedule_is_one_sentence_before_the_first_update(
+    text: str, overrides: tuple[str, ...], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    name = own_schedule(tmp_path, monkeypatch, text)
+    config = load([f"trainer.rl.schedule={name}", "trainer.rl.updates=4", "trainer.rl.kl=0.1", *overrides])
+    with pytest.raises(BadInput, match=sentence):
+        check_schedule(config.trainer.rl)
+    with pytest.raises(BadInput, match="leads to no module"):
+        shares("schedules.nowhere", 1, 4)
 
 
 def test_a_learner_takes_a_share_of_the_rates_it_was_built_with():

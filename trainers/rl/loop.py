@@ -37,7 +37,7 @@ from ghar.trainers.rl.learner import Learner, learner_of
 from ghar.trainers.rl.mappo import improve
 from ghar.trainers.rl.rft import best_attempts, imitate, kept_report
 from ghar.trainers.rl.sampling import telling
-from ghar.trainers.rl.schedule import adapted, rate
+from ghar.trainers.rl.schedule import adapted, scaled, shares
 from ghar.trainers.rl.settings import has_critic, learning_rate, settings_of
 from ghar.trainers.rl.state import width
 from ghar.trainers.rl.training_episodes import sampled_rows
@@ -235,11 +235,11 @@ def _update(about: TrainingInputs, loop: _Loop, workers: Workers) -> dict[str, f
     check_finite(rewards, [case.sample_id for case in cases])
     told = np.ones(len(episodes), bool) if not rl.dynamic else telling([c.sample_id for c in cases], rewards)
     kept = np.flatnonzero(told).tolist()
-    share_of_rate = rate(rl.schedule, step, rl.updates)
-    loop.learner.take(share_of_rate)
+    share = shares(rl.schedule, step, rl.updates)
+    loop.learner.take(share["lr"])
     learn = _imitate if config.trainer.method == "rft" else _improve
     report = learn(about, loop, [episodes[i] for i in kept], [rewards[i] for i in kept])
-    report |= {"lr": learning_rate(config) * share_of_rate, "dropped": float(sum(gather(int((~told).sum()))))}
+    report |= {"lr": learning_rate(config) * share["lr"], "dropped": float(sum(gather(int((~told).sum()))))}
     if _is_evaluated(loop.step, rl):
         kept_rows = sampled_rows(about.system, config, step, cases, episodes, rewards)
         if rank() == 0:
@@ -264,9 +264,9 @@ def _improve(
     warm_up = 0 if loop.critic is None else rl.value_warmup
     with progress(rl.epochs * sum(r.trainable for r in traj.rows()), f"Update {step}") as advance:
         own = {"critic": loop.critic, "yardstick": loop.yardstick, "moves": step > warm_up, "earlier": loop.earlier}
-        settings = replace(settings_of(about.config), kl=loop.kl)
+        settings = scaled(replace(settings_of(about.config), kl=loop.kl), shares(rl.schedule, step, rl.updates))
         report = improve(loop.learner, traj, settings, loop.rng, advance, step - 1, **own)
-    report |= {"kl/weight": loop.kl}
+    report |= {"kl/weight": settings.kl}
     if rl.kl_target is not None:
         loop.kl = adapted(loop.kl, report["kl/reference"], rl.kl_target)
     if alarm := loop.yardstick.alarm(report):
