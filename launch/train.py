@@ -30,6 +30,9 @@ def run(config: Config) -> None:
     from ghar.trainers.runs.resume import finished
 
     if finished(config):
+        from ghar.trainers.report import report
+
+        print(f"Report: {report(Path(config.run_dir))}")
         return
     from ghar.trainers.recipe import train  # heavy, so only once the configuration is known to be good
 

@@ -42,7 +42,7 @@ from ghar.trainers.leakage import audited, by_rarity, keep_groups
 from ghar.trainers.memory import check_machine, fitted
 from ghar.trainers.plain import check as check_plain
 from ghar.trainers.plain import train as train_plain
-from ghar.trainers.report import conclude
+from ghar.trainers.report import conclude, report
 from ghar.trainers.rl.loop import reinforce
 from ghar.trainers.rl.schedule import check_schedule
 from ghar.trainers.rl.workers import MakeWorkers, local
@@ -147,9 +147,11 @@ def train(config: Config, make_workers: MakeWorkers = local) -> None:
         on_main(lambda: hold(held, path))
         on_main(lambda: check_machine(config))
         opened = on_main(lambda: open_run(config))
-        if opened is not None and config.trainer.method == "plain":
+        if opened is None:
+            on_main(lambda: print(f"Report: {report(path)}"))
+        elif config.trainer.method == "plain":
             train_plain(config, opened[0])
-        elif opened is not None:
+        else:
             _train(config, *opened, make_workers)
 
 

@@ -22,7 +22,6 @@ from ghar.lock import lock
 from ghar.metrics.runfolder import TRAINING, RunFolder
 from ghar.privacy import masked
 from ghar.sections import leaves
-from ghar.trainers.report import report
 from ghar.trainers.runs.distributed import rank
 from ghar.trainers.runs.kept_config import upgraded
 
@@ -100,7 +99,7 @@ def given_back(folder: RunFolder, resumed: bool) -> Iterator[None]:
 
 
 def finished(config: Config) -> bool:
-    """Whether the run folder holds this run, finished, which is then reported; asked before anything heavy is loaded.
+    """Whether the run folder holds this run, finished, which is then printed; asked before anything heavy is loaded.
 
     BadInput when it holds a run of another configuration, or cannot be a folder. False under torchrun, and where the
     machine has a say in the configuration: `open_run` looks again.
@@ -124,7 +123,7 @@ def finished(config: Config) -> bool:
 
 
 def _say_finished(path: Path) -> None:
-    print(f"{path} holds this run, finished; delete the folder to train again.\nReport: {report(path)}")
+    print(f"{path} holds this run, finished; delete the folder to train again.")
 
 
 def _read(path: Path) -> Any:
