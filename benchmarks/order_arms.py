@@ -169,7 +169,7 @@ def _played(run: Path, overrides: Sequence[str], variants: Sequence[str]) -> dic
     from ghar.envs.records import Records
     from ghar.launch.entry import load
     from ghar.metrics.runfolder import RunFolder
-    from ghar.trainers.evaluate import evaluate_system, lean
+    from ghar.trainers.evaluation.evaluate import evaluate_system, lean
     from ghar.trainers.runs.models import use_cores
 
     config = load([*overrides, "task.max_test=null", f"run_dir={run}"])

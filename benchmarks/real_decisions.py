@@ -76,9 +76,9 @@ def _rows(home: Path, demo: str, name: str, patients: int, more: Sequence[str]) 
     from ghar.envs import system as systems
     from ghar.envs.records import Records
     from ghar.launch.entry import load
-    from ghar.trainers.playing import EvaluationRun
+    from ghar.trainers.evaluation.playing import EvaluationRun
+    from ghar.trainers.evaluation.weights import answering, find
     from ghar.trainers.runs.models import use_cores
-    from ghar.trainers.weights import answering, find
 
     data = Path(os.environ.get("GHAR_SHARED", "../shared")) / "data"
     config = load([

@@ -79,7 +79,7 @@ def _texts(system: System[Any], config: Config) -> dict[str, Any]:
     """policy -> (its numbers, its rows), the system's own rule last."""
     from ghar.data.tasks.splits import Splits
     from ghar.envs.trivial import constant_policy, replies, trivial_policies
-    from ghar.trainers.playing import score
+    from ghar.trainers.evaluation.playing import score
 
     variant = system.teacher_variant()  # the same questions, whoever answers
     few = system.cases.train[:CHOOSING]
@@ -113,7 +113,7 @@ def trained(system: System[Any], config: Config) -> list[dict[str, Any]] | None:
 def _numbers(system: System[Any], config: Config, run: Path) -> dict[str, Any]:
     """The same of decisions that are numbers; the best rule by validation reward last. run: of RLlib's PPO."""
     from ghar.envs.trivial import trivial_decisions
-    from ghar.trainers.playing import score
+    from ghar.trainers.evaluation.playing import score
 
     assert system.truth.decisions is not None  # whoever calls has looked
     own, variant = system.truth.decisions(), system.variants[system.main]
@@ -128,7 +128,7 @@ def _numbers(system: System[Any], config: Config, run: Path) -> dict[str, Any]:
 
 def _by_rllib(system: System[Any], config: Config, run: Path) -> list[dict[str, Any]] | None:
     """What the policy that RLlib has trained in a run does on the test samples, None where there is none."""
-    from ghar.trainers.playing import score
+    from ghar.trainers.evaluation.playing import score
 
     checkpoint = run / "checkpoints" / "rllib"
     if not checkpoint.exists():

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ghar.config import Config
-    from ghar.trainers.predictions import ExternalModel
+    from ghar.trainers.evaluation.predictions import ExternalModel
 
 LISTS = ("systems", "runs", "variants", "predictions")
 
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> None:
         raise BadInput("\n".join(dict.fromkeys(reason for _, _, reason in entries)))
     if absent := [run for run in lists["runs"] if not (Path(run) / "config.yaml").is_file()]:
         raise BadInput(f"{absent[0]} holds no config.yaml: name the folder of a run.")
-    from ghar.trainers.compare import (  # heavy, so only once the command line is known to be good
+    from ghar.trainers.evaluation.compare import (  # heavy, so only once the command line is known to be good
         ComparedSystem,
         compare,
     )
@@ -64,7 +64,7 @@ def _list(arguments: Sequence[str], name: str) -> list[str]:
 def _outside(text: str, systems: Sequence[str]) -> ExternalModel:
     """A model from outside. BadInput for anything but NAME:FILE, and for the name of a system."""
     from ghar.errors import BadInput
-    from ghar.trainers.predictions import ExternalModel
+    from ghar.trainers.evaluation.predictions import ExternalModel
 
     name, colon, file = text.partition(":")
     if not (name and colon and file) or name in systems or not name.replace("_", "").replace("-", "").isalnum():

@@ -22,7 +22,7 @@ def run(config: Config) -> None:
     if config.eval.checkpoint is not None and not Path(config.eval.checkpoint).is_dir():
         named = f"eval.checkpoint={config.eval.checkpoint}"
         raise BadInput(f"{named} is no folder: name one such as RUN/checkpoints/step-10.")
-    from ghar.trainers.evaluate import evaluate  # heavy, so only once the configuration is known to be good
+    from ghar.trainers.evaluation.evaluate import evaluate  # heavy, so only once the configuration is known to be good
 
     evaluate(config)
 

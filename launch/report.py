@@ -23,7 +23,7 @@ def main(arguments: Sequence[str]) -> None:
     if absent := [str(folder) for folder in folders if not folder.is_dir()]:
         raise BadInput(f"{', '.join(absent)}: there is no such folder.")
     if len(folders) == 1 and out is None:
-        from ghar.trainers.report import report
+        from ghar.trainers.evaluation.report import report
 
         print(f"Report: {report(folders[0])}")
         return

@@ -30,7 +30,7 @@ def run(config: Config) -> None:
     from ghar.trainers.runs.resume import finished
 
     if finished(config):
-        from ghar.trainers.report import report
+        from ghar.trainers.evaluation.report import report
 
         print(f"Report: {report(Path(config.run_dir))}")
         return

@@ -23,7 +23,7 @@ from ghar.llm.policy import EnginePolicy
 from ghar.llm.tokens import encode_after
 from ghar.rewards.compose import EpisodeReward
 from ghar.rewards.terms import orm
-from ghar.trainers.label_scores import label_probabilities
+from ghar.trainers.evaluation.label_scores import label_probabilities
 from ghar.trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
 from ghar.trainers.rl.trajectory import build
 from ghar.trainers.sft.pairs import tokenised

@@ -130,7 +130,7 @@ def test_a_stopped_launcher_leaves_with_130(tmp_path: Path, sent: signal.Signals
 
 def test_two_evaluations_of_one_folder(tmp_path: Path):
     from ghar.launch.entry import load
-    from ghar.trainers.evaluate import evaluate
+    from ghar.trainers.evaluation.evaluate import evaluate
 
     with occupied(tmp_path), pytest.raises(BadInput, match="at work in"):
         evaluate(load([f"run_dir={tmp_path}"]))

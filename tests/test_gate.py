@@ -79,7 +79,7 @@ def destination(name: str, port: int) -> list[str]:
 def test_all_systems_stop_before_any_work(
     system: str, way: str, tables: Path, tmp_path: Path, listener: Listener, monkeypatch: pytest.MonkeyPatch
 ):
-    from ghar.trainers.evaluate import evaluate
+    from ghar.trainers.evaluation.evaluate import evaluate
     from ghar.trainers.recipe import train
 
     monkeypatch.setattr(socket, "getaddrinfo", resolving(listener.port))
@@ -124,7 +124,7 @@ def test_what_is_allowed_or_open_passes(tables: Path, tmp_path: Path):
 
 
 def test_a_comparison_asks_for_each_of_its_systems(tables: Path, tmp_path: Path, listener: Listener):
-    from ghar.trainers.compare import ComparedSystem, compare
+    from ghar.trainers.evaluation.compare import ComparedSystem, compare
 
     cache, run = tmp_path / "cache", tmp_path / "run"
     words = ["task=read", REAL, f"data.root={tables}", f"data.cache={cache}", f"run_dir={run}"]
@@ -183,7 +183,7 @@ def test_the_log_counts_and_quotes_nothing(tmp_path: Path):
 
 
 def test_a_run_that_asks_a_server_says_how_often_and_quotes_nothing(tmp_path: Path):
-    from ghar.trainers.evaluate import evaluate
+    from ghar.trainers.evaluation.evaluate import evaluate
     from tests.llm.api_server import listening
 
     reply = {"choices": [{"message": {"content": "answer: no"}, "finish_reason": "stop"}],

@@ -123,7 +123,8 @@ def test_what_is_installed_is_enough(own: tuple[str, ...], tmp_path: Path) -> No
     modules = [m for m, of in owners.items() if {d.lower().replace("_", "-") for d in of} & hidden]
     rooms = sorted(f"ghar.envs.{path.parent.name}.system" for path in (ROOT / "envs").glob("*/system.py"))
     hide = HIDE.format(sorted(modules))
-    whole = f"import ghar.trainers.recipe, ghar.trainers.evaluate, ghar.trainers.compare, {', '.join(rooms)}"
+    evaluation = "ghar.trainers.evaluation.evaluate, ghar.trainers.evaluation.compare"
+    whole = f"import ghar.trainers.recipe, {evaluation}, {', '.join(rooms)}"
     command = [sys.executable, "-c", hide + (whole if own else CORE)]
     done = subprocess.run(command, cwd=ROOT if own else tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
                           capture_output=True, text=True)  # fmt: skip

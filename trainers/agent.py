@@ -31,7 +31,7 @@ from ghar.provenance import Provenance
 from ghar.trainers.runs.kept_config import kept_config
 
 if TYPE_CHECKING:
-    from ghar.trainers.weights import AnsweringModel
+    from ghar.trainers.evaluation.weights import AnsweringModel
 
 Patient = int | str | Sample
 
@@ -155,8 +155,8 @@ def load(run: str | Path, variant: str | None = None) -> Agent:
     """
     config = config_of(Path(run))
     config = replace(config, logger=replace(config.logger, wandb="disabled"))  # an agent sends nothing there
+    from ghar.trainers.evaluation.weights import answering, find
     from ghar.trainers.runs.models import use_cores  # heavy, so only once the folder is known to hold a run
-    from ghar.trainers.weights import answering, find
 
     use_cores(config.threads)
     records = Records(config)

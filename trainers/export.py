@@ -23,11 +23,11 @@ from ghar.errors import BadInput
 from ghar.metrics.runfolder import RunFolder, write_whole
 from ghar.metrics.upper_bounds import in_words
 from ghar.provenance import learned_from_credentialed, write_mark
+from ghar.trainers.evaluation.weights import find, identity, make_actor
 from ghar.trainers.rl.actor_critic import ActorCritic
 from ghar.trainers.rl.fast.lora import fold
 from ghar.trainers.runs import checkpoint, manifest
 from ghar.trainers.runs.models import SFT, load_sft, save_model, use_cores
-from ghar.trainers.weights import find, identity, make_actor
 
 METRICS = ("accuracy", "macro_f1", "reward", "retrieval_rate", "when_f1", "iterations")
 VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what --max-lora-rank may be (vLLM 0.32)

@@ -39,9 +39,10 @@ from ghar.metrics.runfolder import RunFolder
 from ghar.privacy import ask_gate
 from ghar.rewards.compose import EpisodeReward
 from ghar.trainers.base import reader_of, start_model
-from ghar.trainers.evaluate import evaluate_system, table_of
-from ghar.trainers.leakage import audited, by_rarity, keep_groups
-from ghar.trainers.report import conclude
+from ghar.trainers.evaluation.evaluate import evaluate_system, table_of
+from ghar.trainers.evaluation.leakage import audited, by_rarity, keep_groups
+from ghar.trainers.evaluation.report import conclude
+from ghar.trainers.evaluation.weights import identity, make_actor
 from ghar.trainers.rl.schedule import scaled, shares
 from ghar.trainers.rl.settings import VALUE_CLIP, has_critic
 from ghar.trainers.runs import checkpoint
@@ -53,7 +54,6 @@ from ghar.trainers.runs.samples import data_print, hold_data
 from ghar.trainers.sft.pairs import Example, tokenised
 from ghar.trainers.sft.warmup import chosen, sample_references
 from ghar.trainers.teacher import teaching
-from ghar.trainers.weights import identity, make_actor
 
 # section.key -> the values that this file implements; trainer.method=mappo implements all. Of trainer.rl it also leaves
 # out what is about a critic of its own (refused), speed (micro_tokens) and stops (save_every, patience).

@@ -6,7 +6,7 @@
                                                          trainers/sft/
 4. where trainer.rl.updates is not 0, on as many episodes: multi-agent PPO (trainer.method=mappo), or
    rejection-sampling fine-tuning (rft)                  trainers/rl/loop.py; mappo.py or rft.py
-5. evaluation and report                                 trainers/evaluate.py
+5. evaluation and report                                 trainers/evaluation/evaluate.py
 
 trainer.method=plain has all of this done by one slow file, trainers/plain.py, in the same run folder.
 """
@@ -37,12 +37,13 @@ from ghar.metrics.runfolder import RunFolder
 from ghar.privacy import ask_gate, keep_log
 from ghar.progress import left_of
 from ghar.trainers.base import BASE, base_steps, reader_of, start_model
-from ghar.trainers.evaluate import evaluate_system, table_of
-from ghar.trainers.leakage import audited, by_rarity, keep_groups
+from ghar.trainers.evaluation.evaluate import evaluate_system, table_of
+from ghar.trainers.evaluation.leakage import audited, by_rarity, keep_groups
+from ghar.trainers.evaluation.report import conclude, report
+from ghar.trainers.evaluation.weights import RunStages, identity, load_base, make_actor
 from ghar.trainers.memory import check_machine, fitted
 from ghar.trainers.plain import check as check_plain
 from ghar.trainers.plain import train as train_plain
-from ghar.trainers.report import conclude, report
 from ghar.trainers.rl.loop import reinforce
 from ghar.trainers.rl.schedule import check_schedule
 from ghar.trainers.rl.workers import MakeWorkers, local
@@ -56,7 +57,6 @@ from ghar.trainers.sft.examples import TrainingExamples, read_lessons, write_les
 from ghar.trainers.sft.pairs import pairs_of
 from ghar.trainers.sft.run import metrics_row
 from ghar.trainers.teacher import taught
-from ghar.trainers.weights import RunStages, identity, load_base, make_actor
 
 PHASES = {
     "base": "base model", "teacher": "lessons", "sft": "SFT", "rl": "RL", "evaluation": "evaluation",

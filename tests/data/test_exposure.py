@@ -12,7 +12,7 @@ from ghar.data.tasks.visits import read_task
 from ghar.envs.records import Records
 from ghar.launch.entry import load
 from ghar.metrics.runfolder import RunFolder
-from ghar.trainers.leakage import by_rarity, in_words, keep_groups, section
+from ghar.trainers.evaluation.leakage import by_rarity, in_words, keep_groups, section
 
 
 def samples_of(cohort: Cohort, task: str, leakage: str):

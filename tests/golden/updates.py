@@ -19,6 +19,7 @@ from ghar.llm.hf import HFEngine
 from ghar.llm.models import untrained
 from ghar.llm.tokens import encode_choices
 from ghar.trainers.base import reader_of
+from ghar.trainers.evaluation.weights import make_actor
 from ghar.trainers.rl.learner import PlainLearner
 from ghar.trainers.rl.mappo import improve
 from ghar.trainers.rl.settings import MappoConfig, settings_of
@@ -29,7 +30,6 @@ from ghar.trainers.rl.workers import RolloutRequest, local
 from ghar.trainers.rows import reward_of, rows_of, running_of, summarise
 from ghar.trainers.runs.models import use_cores
 from ghar.trainers.sft.pairs import pairs_of
-from ghar.trainers.weights import make_actor
 from tests.golden.canonical import episode_text
 from tests.golden.worlds import SEED, Scene
 

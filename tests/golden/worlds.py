@@ -13,7 +13,7 @@ from ghar.envs.records import Records
 from ghar.envs.system import WORDS, DemoPretraining, System, build
 from ghar.envs.trivial import replies, trivial_policies
 from ghar.launch.entry import load
-from ghar.trainers.evaluate import NoPolicy, evaluate
+from ghar.trainers.evaluation.evaluate import NoPolicy, evaluate
 from tests.golden.canonical import as_text, cases_text, cohort_text, episode_text, report_text
 
 Text = tuple[str, str]  # name of a sum, canonical text

@@ -14,7 +14,7 @@ import yaml
 from ghar.errors import BadInput
 from ghar.launch.entry import load
 from ghar.launch.study import ROOT, main, studies, workshop
-from ghar.trainers.evaluate import evaluate
+from ghar.trainers.evaluation.evaluate import evaluate
 from ghar.trainers.study.run import run_study
 from ghar.trainers.study.schema import cells_of
 from ghar.trainers.study.verify import verify

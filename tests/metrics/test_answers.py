@@ -12,7 +12,7 @@ from ghar.metrics.answers import FEWEST, answer_counts
 from ghar.metrics.health import as_json, outcome, verdicts
 from ghar.metrics.policy import compare, eval_metrics, policy_summary
 from ghar.metrics.style import ReportStyle
-from ghar.trainers.report import table
+from ghar.trainers.evaluation.report import table
 
 LABELS = ("no", "yes")
 Row = dict[str, Any]

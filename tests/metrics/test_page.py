@@ -18,7 +18,7 @@ import pytest
 from ghar.metrics.report import write_report
 from ghar.metrics.runfolder import RunFolder
 from ghar.metrics.style import ReportStyle
-from ghar.trainers.leakage import section
+from ghar.trainers.evaluation.leakage import section
 from tests.metrics.conftest import build_run
 from tests.running import run_command
 

@@ -27,7 +27,7 @@ from ghar.launch.entry import load
 from ghar.llm.hf import HFEngine
 from ghar.llm.models import untrained
 from ghar.trainers.base import reader_of
-from ghar.trainers.evaluate import NoPolicy
+from ghar.trainers.evaluation.evaluate import NoPolicy
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "docs" / "examples"))
@@ -133,7 +133,7 @@ def test_a_stage_can_be_sent_to_another_process(built: tuple[System[Any], Config
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ACTING)
 def test_the_recipe_trains_it_from_tables_to_report(name: str, cache: Path, tmp_path: Path):
-    from ghar.trainers.evaluate import evaluate
+    from ghar.trainers.evaluation.evaluate import evaluate
     from ghar.trainers.recipe import train
 
     run = tmp_path / "run"
@@ -192,7 +192,7 @@ def numbers(run: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", WITHOUT_AGENTS)
 def test_a_system_without_agents_is_evaluated_but_not_trained(name: str, cache: Path, tmp_path: Path):
-    from ghar.trainers.evaluate import evaluate
+    from ghar.trainers.evaluation.evaluate import evaluate
     from ghar.trainers.recipe import train
 
     with pytest.raises(BadInput, match=f"system {name} has no agents, so there is nothing to train"):
@@ -206,7 +206,7 @@ def test_a_system_without_agents_is_evaluated_but_not_trained(name: str, cache: 
 
 
 def test_compare_leaves_out_a_system_without_any_of_the_variants_named(cache: Path, tmp_path: Path):
-    from ghar.trainers.compare import ComparedSystem, compare
+    from ghar.trainers.evaluation.compare import ComparedSystem, compare
 
     entries = [
         ComparedSystem(name, config_of(name, cache, tmp_path / name), "") for name in ("mine.searcher", "baselines")
@@ -220,7 +220,7 @@ def test_compare_leaves_out_a_system_without_any_of_the_variants_named(cache: Pa
 
 @pytest.mark.slow
 def test_compare_puts_all_systems_into_one_table(cache: Path, tmp_path: Path):
-    from ghar.trainers.compare import ComparedSystem, compare
+    from ghar.trainers.evaluation.compare import ComparedSystem, compare
 
     entries = [ComparedSystem(name, config_of(name, cache, tmp_path / name), "") for name in SYSTEMS]
     named = ["scripted", "scripted_semantic_emb", "severities", "rule_search_r1"]

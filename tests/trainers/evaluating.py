@@ -11,7 +11,7 @@ from typing import Any
 
 from ghar.launch.entry import load
 from ghar.trainers import sharding
-from ghar.trainers.evaluate import evaluate
+from ghar.trainers.evaluation.evaluate import evaluate
 
 
 def evaluate_as(rank: int, world: int, port: int, last: int, overrides: Sequence[str], screen: Path) -> None:

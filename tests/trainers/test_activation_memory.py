@@ -18,13 +18,13 @@ from ghar.config import Config
 from ghar.launch.entry import load
 from ghar.trainers import activation_memory
 from ghar.trainers.activation_memory import LiveBytes, TrainingPass, activations
+from ghar.trainers.evaluation.weights import make_actor
 from ghar.trainers.memory import estimate, shaped
 from ghar.trainers.rl.critic import Critic, CriticConfig
 from ghar.trainers.rl.mappo import update
 from ghar.trainers.rl.settings import settings_of
 from ghar.trainers.rl.state import width
 from ghar.trainers.sft.run import Example, SFTSettings, run_sft
-from ghar.trainers.weights import make_actor
 from tests.trainers.tiny import tiny_tokenizer
 
 pytestmark = pytest.mark.slow

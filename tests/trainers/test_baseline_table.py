@@ -21,8 +21,8 @@ from ghar.envs.system import WORDS, Reporting, build
 from ghar.errors import BadInput
 from ghar.launch.entry import load
 from ghar.metrics.runfolder import RunFolder
-from ghar.trainers.compare import ComparedSystem, compare
-from ghar.trainers.evaluate import evaluate, evaluate_system
+from ghar.trainers.evaluation.compare import ComparedSystem, compare
+from ghar.trainers.evaluation.evaluate import evaluate, evaluate_system
 from ghar.trainers.recipe import train
 
 pytestmark = pytest.mark.slow

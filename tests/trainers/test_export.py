@@ -17,11 +17,11 @@ from ghar.config import Config
 from ghar.errors import BadInput
 from ghar.launch.entry import load
 from ghar.metrics.runfolder import RunFolder
+from ghar.trainers.evaluation.weights import identity, make_actor
 from ghar.trainers.export import export
 from ghar.trainers.rl.actor_critic import ActorCritic
 from ghar.trainers.runs import checkpoint
 from ghar.trainers.runs.models import SFT, save_model
-from ghar.trainers.weights import identity, make_actor
 from tests.trainers.tiny import VOCAB, perturb, tiny_model, tiny_tokenizer
 
 SUMMARY: dict[str, Any] = {

@@ -12,7 +12,7 @@ from ghar.episode import Act, AuditRecord, Completion, Episode, Prediction, Repl
 from ghar.llm.demo_model import build_model, build_tokenizer
 from ghar.llm.hf import HFEngine
 from ghar.llm.tokens import encode_prompt, encode_reply
-from ghar.trainers.label_scores import label_probabilities
+from ghar.trainers.evaluation.label_scores import label_probabilities
 
 PROMPT = "predict length of stay\nconditions: gout; asthma\nanswer:"
 TEXTS = [f"{PROMPT} {i} because of 2 findings, answer: {i}0" for i in range(10)]

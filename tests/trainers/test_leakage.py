@@ -10,7 +10,7 @@ import pytest
 
 from ghar.data.tasks.visits import VISIT_TASKS
 from ghar.envs.worlds.source import read_source
-from ghar.trainers.evaluate import evaluate
+from ghar.trainers.evaluation.evaluate import evaluate
 
 pytestmark = pytest.mark.slow
 

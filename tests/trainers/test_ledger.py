@@ -296,7 +296,7 @@ def test_an_evaluation_on_other_data_has_a_folder_of_its_own(
     made: tuple[System[Any], Records, RunFolder], capsys: pytest.CaptureFixture[str]
 ):
     """It replaced the summary and the episodes of a finished run by another data set's numbers."""
-    from ghar.trainers.evaluate import _opened
+    from ghar.trainers.evaluation.evaluate import _opened
 
     system, records, folder = made
     config, found = records.config, data_print(system, records)

@@ -55,7 +55,7 @@ def test_the_shape_is_the_models(tmp_path: Path):
 
 
 def test_adapters_have_as_many_weights_as_peft_makes():
-    from ghar.trainers.weights import make_actor
+    from ghar.trainers.evaluation.weights import make_actor
 
     small = config(*SMALL, "model.lora_rank=8", "model.critic=own")
     shape = shape_of(small)
@@ -135,7 +135,7 @@ def test_a_teacher_that_is_loaded_has_a_phase_of_its_own(tmp_path: Path):
 
 
 def test_an_evaluation_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    from ghar.trainers.evaluate import evaluate
+    from ghar.trainers.evaluation.evaluate import evaluate
 
     monkeypatch.setattr(memory, "free_memory", lambda device: 1 << 20)
     with pytest.raises(BadInput, match=r"^Evaluating this model"):

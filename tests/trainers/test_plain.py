@@ -23,7 +23,7 @@ from ghar.llm.models import untrained
 from ghar.llm.policy import EnginePolicy
 from ghar.rewards.compose import EpisodeReward
 from ghar.trainers import plain
-from ghar.trainers.evaluate import evaluate
+from ghar.trainers.evaluation.evaluate import evaluate
 from ghar.trainers.recipe import train
 from ghar.trainers.rl.actor_critic import ActorCritic
 from ghar.trainers.rl.learner import PlainLearner

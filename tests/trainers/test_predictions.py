@@ -16,8 +16,8 @@ from ghar.errors import BadInput
 from ghar.launch.compare import main
 from ghar.launch.entry import load
 from ghar.launch.export_meds import run as export
-from ghar.trainers.evaluate import evaluate
-from ghar.trainers.predictions import read_predictions
+from ghar.trainers.evaluation.evaluate import evaluate
+from ghar.trainers.evaluation.predictions import read_predictions
 from tests.running import run_command
 
 SCHEMA = {

@@ -33,6 +33,7 @@ from ghar.llm.hf import HFEngine
 from ghar.llm.weight_update import pack
 from ghar.scratch import system_folder
 from ghar.trainers.base import reader_of
+from ghar.trainers.evaluation.weights import make_actor
 from ghar.trainers.ray import pool as ray_pool
 from ghar.trainers.ray import train as ray_train
 from ghar.trainers.ray.pool import ActorPool, OfferedWeights, pool, take_over
@@ -43,7 +44,6 @@ from ghar.trainers.rl.actor_critic import ActorCritic
 from ghar.trainers.rl.learner import PlainLearner
 from ghar.trainers.rl.workers import LocalWorkers, RolloutRequest
 from ghar.trainers.runs.models import load_sft
-from ghar.trainers.weights import make_actor
 from tests.running import IDLE, run_python, started, wait_until
 from tests.trainers.mortal import Mortal
 from tests.trainers.tiny import for_two, perturb, tiny_model, tiny_tokenizer

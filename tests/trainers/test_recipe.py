@@ -9,7 +9,7 @@ from ghar.config import Config
 from ghar.envs.baselines.fitted import EVIDENCED, FITS
 from ghar.errors import BadInput
 from ghar.launch.entry import load
-from ghar.trainers.evaluate import evaluate
+from ghar.trainers.evaluation.evaluate import evaluate
 from ghar.trainers.recipe import train
 from tests.running import TORCHRUN, run_python
 

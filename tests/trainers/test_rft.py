@@ -16,7 +16,7 @@ from ghar.episode import Episode, Prediction
 from ghar.errors import BadInput
 from ghar.launch.entry import load
 from ghar.rewards.compose import EpisodeReward
-from ghar.trainers.evaluate import evaluate
+from ghar.trainers.evaluation.evaluate import evaluate
 from ghar.trainers.recipe import train
 from ghar.trainers.rl.learner import PlainLearner
 from ghar.trainers.rl.rft import best_attempts, imitate, kept_report

@@ -16,7 +16,7 @@ from ghar.envs.records import Records
 from ghar.envs.system import GroundTruth, build
 from ghar.envs.views.gym_view import GymView
 from ghar.errors import BadInput
-from ghar.trainers.evaluate import evaluate
+from ghar.trainers.evaluation.evaluate import evaluate
 from ghar.trainers.rllib.module import MaskedModule
 from ghar.trainers.rllib.ppo import (
     FOLDER,

@@ -17,10 +17,10 @@ from ghar.episode import Episode
 from ghar.metrics.calibration import calibrated, calibration, temperature
 from ghar.metrics.rows import patients_of
 from ghar.metrics.runfolder import RunFolder
-from ghar.trainers import evaluate as evaluation
-from ghar.trainers.evaluate import evaluate_system
-from ghar.trainers.playing import score
-from ghar.trainers.report import conclude
+from ghar.trainers.evaluation import evaluate as evaluation
+from ghar.trainers.evaluation.evaluate import evaluate_system
+from ghar.trainers.evaluation.playing import score
+from ghar.trainers.evaluation.report import conclude
 
 pytestmark = pytest.mark.slow
 

@@ -8,8 +8,8 @@ import pytest
 
 from ghar.envs.records import Records
 from ghar.errors import BadInput
+from ghar.trainers.evaluation.train_test_overlap import check_overlap, trained_with
 from ghar.trainers.runs.resume import as_yaml
-from ghar.trainers.train_test_overlap import check_overlap, trained_with
 
 
 def trained(folder: Path, config) -> str:

@@ -12,8 +12,8 @@ import pytest
 
 from ghar.errors import BadInput
 from ghar.metrics.runfolder import RunFolder
+from ghar.trainers.evaluation.weights import RunStages
 from ghar.trainers.runs.values import from_bytes, to_bytes
-from ghar.trainers.weights import RunStages
 
 
 @pytest.mark.parametrize("value", [

@@ -8,7 +8,7 @@ import pytest
 
 from ghar.errors import BadInput
 from ghar.launch.entry import load
-from ghar.trainers.weights import RunStages, find
+from ghar.trainers.evaluation.weights import RunStages, find
 
 
 def test_a_runs_own_sft_is_a_saved_model_and_no_step(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from ghar.envs.records import Records
 from ghar.envs.system import WORDS, build
 from ghar.episode import Retrieve
 from ghar.launch.entry import load
-from ghar.trainers.evaluate import evaluate
+from ghar.trainers.evaluation.evaluate import evaluate
 
 TINY = ("system=baselines", "data.patients=120", "task.max_test=20", "eval.bootstrap=20", "threads=1")
 

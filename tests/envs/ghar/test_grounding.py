@@ -21,7 +21,7 @@ from ghar.episode import Act, Completion, Episode, Prediction, ReasoningStep, Re
 from ghar.launch.entry import load
 from ghar.rewards.compose import RewardSpec, score_episode
 from ghar.trainers.base import base_key
-from ghar.trainers.playing import score
+from ghar.trainers.evaluation.playing import score
 from ghar.trainers.rows import summarise
 from tests.envs.parts import REPLIES, Corpus, Drawn, make_case, make_episodes
 

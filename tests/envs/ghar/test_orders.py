@@ -30,7 +30,7 @@ from ghar.kg.metapaths import MetaPath
 from ghar.launch.entry import load
 from ghar.llm.policy import FunctionPolicy
 from ghar.metrics.runfolder import RunFolder
-from ghar.trainers.evaluate import evaluate_system, lean
+from ghar.trainers.evaluation.evaluate import evaluate_system, lean
 from ghar.trainers.rows import rows_of, summarise
 from tests.smollm2 import needs_smollm2, smollm2_folder
 

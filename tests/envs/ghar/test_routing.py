@@ -21,7 +21,7 @@ from ghar.errors import BadInput
 from ghar.launch.entry import load
 from ghar.retrieval.sources import MenuPart
 from ghar.rewards.compose import RewardSpec, score_episode
-from ghar.trainers.evaluate import evaluate
+from ghar.trainers.evaluation.evaluate import evaluate
 from tests.envs.parts import TASK, drive, make_case, make_episodes
 
 SOURCES = ("graph", "graph", "past", "reports")

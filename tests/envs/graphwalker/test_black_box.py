@@ -14,7 +14,7 @@ import ghar.llm.api as api
 from ghar.envs.graphwalker.episode import parse_probability
 from ghar.errors import BadInput
 from ghar.launch.entry import load
-from ghar.trainers.evaluate import evaluate
+from ghar.trainers.evaluation.evaluate import evaluate
 from tests.llm.api_server import Server, chat, listening, prompt_of
 
 CASES = re.compile(r"now: ([^\n]*)")

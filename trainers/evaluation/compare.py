@@ -25,12 +25,12 @@ from ghar.metrics.bootstrap import mean_interval
 from ghar.metrics.policy import compare as differences
 from ghar.metrics.runfolder import RunFolder, write_whole
 from ghar.privacy import ask_gate
-from ghar.trainers.evaluate import answered_by, played, summarise
-from ghar.trainers.predictions import NAME, ExternalModel, outside_rows, samples_of, write_predictions
+from ghar.trainers.evaluation.evaluate import answered_by, played, summarise
+from ghar.trainers.evaluation.predictions import NAME, ExternalModel, outside_rows, samples_of, write_predictions
+from ghar.trainers.evaluation.weights import RunStages, find
 from ghar.trainers.rows import Row
 from ghar.trainers.runs.kept_config import kept_config
 from ghar.trainers.runs.models import use_cores
-from ghar.trainers.weights import RunStages, find
 
 COSTS = {
     "calls": lambda row: len(row["turns"]),

@@ -26,11 +26,13 @@ from ghar.metrics.runfolder import RunFolder, write_whole
 from ghar.privacy import ask_gate, keep_log
 from ghar.rewards.normalise import RunningNormaliser
 from ghar.trainers.base import BASE
-from ghar.trainers.leakage import audited, by_rarity, keep_groups
+from ghar.trainers.evaluation.leakage import audited, by_rarity, keep_groups
+from ghar.trainers.evaluation.playing import EvaluationRun, known, threshold, with_all
+from ghar.trainers.evaluation.predictions import samples_of, write_predictions
+from ghar.trainers.evaluation.report import conclude
+from ghar.trainers.evaluation.train_test_overlap import check_overlap
+from ghar.trainers.evaluation.weights import LAST, RunStages, answering, find
 from ghar.trainers.memory import check_machine
-from ghar.trainers.playing import EvaluationRun, known, threshold, with_all
-from ghar.trainers.predictions import samples_of, write_predictions
-from ghar.trainers.report import conclude
 from ghar.trainers.rows import Row, running_of, summarise
 from ghar.trainers.runs import checkpoint
 from ghar.trainers.runs.distributed import main_first, on_main, rank, together
@@ -39,8 +41,6 @@ from ghar.trainers.runs.models import SFT, model_size, use_cores
 from ghar.trainers.runs.resume import as_yaml, hold
 from ghar.trainers.runs.samples import Print, data_of, data_print, differences, hold_data, name_of
 from ghar.trainers.sharding import claim
-from ghar.trainers.train_test_overlap import check_overlap
-from ghar.trainers.weights import LAST, RunStages, answering, find
 
 OTHERS = "evaluations"  # in a run folder: evaluations on other data than the run's
 

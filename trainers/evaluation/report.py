@@ -16,8 +16,8 @@ from ghar.metrics.report import write_report
 from ghar.metrics.runfolder import RunFolder
 from ghar.metrics.style import ReportSection, ReportStyle
 from ghar.metrics.upper_bounds import in_words
-from ghar.trainers.leakage import in_words as in_sentences
-from ghar.trainers.leakage import section
+from ghar.trainers.evaluation.leakage import in_words as in_sentences
+from ghar.trainers.evaluation.leakage import section
 
 COLUMNS = ("accuracy", "macro_f1", "f1", "auroc", "reward", "retrieval_rate", "iterations", "tokens")
 WIDTH = 100  # of a terminal

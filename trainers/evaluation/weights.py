@@ -16,7 +16,7 @@ from ghar.llm.engines import make_engine, without_weights
 from ghar.llm.models import load_configured, untrained
 from ghar.llm.policy import EnginePolicy
 from ghar.trainers.base import BASE, base_seed, reader_of
-from ghar.trainers.label_scores import label_probabilities
+from ghar.trainers.evaluation.label_scores import label_probabilities
 from ghar.trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
 from ghar.trainers.rl.serving import serving
 from ghar.trainers.rl.settings import has_critic, needs_reference
