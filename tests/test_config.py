@@ -180,6 +180,7 @@ def test_a_missing_key_and_a_missing_section_are_named() -> None:
     ({"model__hidden": None, "model__vocab": None}, "model.hidden, model.vocab"),
     ({"model__path": "some/model"}, "model.path=some/model"),
     ({"trainer__rl__minibatches": 9, "trainer__rl__episodes": 8}, "trainer.rl.minibatches=9"),
+    ({"plan": True, "trainer__method": "plain"}, "trainer.method=mappo"),
     ({"eval__variants": []}, "eval.variants"),
     ({"engine__kv_cache_gb": 1.0, "engine__sleep": True}, "engine.kv_cache_gb=1.0, engine.sleep=true: choose"),
     ({"engine__kind": "vllm"}, "needs engine.kv_cache_gb"),
