@@ -45,7 +45,7 @@ def contradictions(c: Config) -> Iterator[str]:
         yield f"trainer.rl.attempts={rl.attempts} is more than trainer.rl.episodes={rl.episodes}: lower the first."
     yield from _rft_contradictions(c)
     if c.plan and c.trainer.method == "plain":
-        yield "plan=true plans the fast trainer: choose trainer.method=mappo, whose updates are the same."
+        yield "A plan is of the fast trainer: choose trainer.method=mappo, whose updates are those of plain."
     named = c.eval.variants
     if named is not None and (not named or len(set(named)) < len(named)):
         yield "eval.variants must name at least one variant and each only once: correct the list."
