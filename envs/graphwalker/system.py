@@ -74,7 +74,7 @@ def assemble(material: EncodedCases[Any], config: Config, reader: Reader) -> Sys
 
     spec = ExampleSpec(task, material.head, settings.k, material.usual, settings.inference, settings.reply)
     variants = variants_of(material.selectors)
-    if task.name.startswith(PREFIX):
+    if config.task.name.startswith(PREFIX):
         variants[ENCODER] = Variant(ENCODER, "EHR encoder alone", EncoderSpec(), who="")
     exams = {exam.sample_id: exam for exam in everyone(material.splits)} if task.name == MEDQA else None
     clinical = ClinicalNumbers(task, cast("Mapping[str, MedicalQuestion] | None", exams))

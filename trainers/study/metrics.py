@@ -28,6 +28,7 @@ MEANS = {  # means of a column
 CONFUSION = ("balanced_accuracy", "macro_f1", "sensitivity", "specificity")
 SCORES = ("auroc", "auprc")
 PAPERS = ("micro_auroc", "f1_best_on_test")  # of GraphWalker's tables; the second's threshold looks at the test's truth
+LIKE = {"micro_auroc": "auroc", "f1_best_on_test": "sensitivity"}  # whose rule on too few patients holds for it
 AT_VALID = ("f1_at_valid", "sensitivity_at_valid", "specificity_at_valid")  # threshold chosen on validation samples
 NAMES = ("accuracy", "readable", "f1", *CONFUSION, *SCORES, *PAPERS, "brier", "ece", *MEANS, "when_f1", *AT_VALID)
 PARAMETERS = ("net_benefit", "observed", "distance", "accuracy_look_ups", "class_f1")
@@ -136,7 +137,7 @@ def few_of(name: str, frame: pl.DataFrame, labels: Sequence[str]) -> str | None:
     if "subject_id" not in frame.columns or not len(frame):
         return None
     rows = frame.select("sample_id", "subject_id", "label").to_dicts()
-    return too_few(rows, labels).get(name.removesuffix("_at_valid"))
+    return too_few(rows, labels).get(LIKE.get(name, name.removesuffix("_at_valid")))
 
 
 def _mean(values: pl.Series, those: pl.Series | None = None, what: str = "") -> Number:
