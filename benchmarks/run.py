@@ -36,6 +36,9 @@ hostile: `--share` of a million hostile replies through every reader of every sy
 silence: bytes that leave the machine, counted by the kernel, in trainings of all systems and in refused ones.
 kills: a small training, alone, under torchrun and on Ray, killed `--share` of 50 times: it ends as if left alone.
 road: files, functions and depth of calls that one update runs, of trainers/plain.py and of the fast trainer.
+representations: distances between the representations of a run's replies, by the label named: Fig. 10(c) of GHAR.
+pyhealth: PyHealth's models on the samples of a configuration, as predictions that studies read; `--pyhealth` names a
+    python that has pyhealth 1.1.6, `--models` which.
 papers: docs/papers.md from the studies: what makes each table and figure, and in what it differs.
 coverage: how often intervals over 2, 3, 5 and 8 seeds hold the truth, on `--share` of 1,000 studies a setting.
 sync: `--seeds` exchanges of weights and of adapters with vLLM in bfloat16 on SmolLM2: false alarms, and what is found.
@@ -98,6 +101,10 @@ WHAT: dict[str, Callable[[argparse.Namespace], Any]] = {
     "threads": lambda a: bench("threads").threads(a.share),
     "road": lambda a: bench("road").road(),
     "gallery": lambda a: bench("gallery").gallery(a.folder),
+    "representations": lambda a: bench("representations").representations(a.overrides, a.folder),
+    "pyhealth": lambda a: bench("pyhealth_rows").pyhealth_rows(
+        a.folder, a.seeds, a.overrides, a.pyhealth, a.models.split(","), a.timeout
+    ),
     "papers": lambda a: bench("papers").papers(),
     "coverage": lambda a: bench("coverage").coverage(a.share),
     "trivial": lambda a: bench("trivial").trivial(a.overrides, a.folder),
@@ -123,6 +130,8 @@ def main() -> None:
     parser.add_argument("--labs", type=int, default=147, help="large: lab rows an admission")
     parser.add_argument("--trl", type=Path, help="ppo: python of an environment with trl==1.12")
     parser.add_argument("--arms", default="rloo,rft,mappo,label", help="order_arms: arms to train and play")
+    parser.add_argument("--pyhealth", type=Path, help="pyhealth: python of an environment with pyhealth==1.1.6")
+    parser.add_argument("--models", default="StageNet,GRASP", help="pyhealth: names of PyHealth's models")
     parser.add_argument("overrides", nargs="*", help="configuration of every run, as for launch/train_ghar.py")
     arguments = parser.parse_intermixed_args()  # overrides may follow options
     from benchmarks.result import tell

@@ -288,6 +288,7 @@ def test_every_key_of_a_room_is_used_by_it(room: str) -> None:
     (["system=ehr_rag", "eval.variants=[embeddings]"], "system.embeddings is the file of variant embeddings"),
     (["system=exprag", "system.fewest_rows=50"], "system.fewest_rows=50 is above system.most_rows=40"),
     (["system=graphwalker", "task=read", "system.inference=react"], "task=read has no time series"),
+    (["system.length=5"], "system.length=5 changes nothing, since system.normalise=range cancels it"),
 ])  # fmt: skip
 def test_a_room_says_which_of_its_values_do_not_go_together(overrides: list[str], named: str) -> None:
     with pytest.raises(BadInput) as caught:

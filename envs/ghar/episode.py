@@ -71,7 +71,9 @@ class GharSpec:
 
     decision: whether to retrieve is asked of Agent-Top, or fixed, in training too: baselines of "when to retrieve".
         "everyone": always, and of every source a line.
-    wording: see `Wording`; a summary is a text and names no label."""
+    wording: see `Wording`; a summary is a text and names no label.
+    fixed: exactly `max_iterations` retrievals, in place of both decisions of Agent-Top (Fig. 9b). Where no sub-query is
+        left, the original query is asked."""
 
     prompts: Literal["full", "compact"]
     rewrites: int
@@ -81,6 +83,7 @@ class GharSpec:
     ablation: Ablation
     decision: Decision = "learned"
     wording: Wording = field(default="records", repr=False)  # repr() names the packaged base model's recipe
+    fixed: bool = field(default=False, repr=False)
 
     @property
     def templates(self) -> str:
@@ -114,8 +117,8 @@ class GharEpisodes(Generic[P]):
         spec, history = self.spec, ()
         queries = deque((yield from self._queries(case)))  # Eq. 5
         asked = set(queries)
-        while queries and len(history) < spec.max_iterations:
-            query = queries.popleft()
+        while (queries or spec.fixed) and len(history) < spec.max_iterations:
+            query = queries.popleft() if queries else case.text
             if (yield from self._wants_retrieval(case, query, history)):  # a^{T,1}, Eq. 7
                 step = yield from self._retrieve(case, query, history)
             else:
@@ -131,7 +134,8 @@ class GharEpisodes(Generic[P]):
                 asked.add(follow_up.value)
                 queries.append(follow_up.value)
         final = yield self._predict(case, history)
-        return Prediction(self._label(final), history, truncated=len(history) == spec.max_iterations)
+        truncated = len(history) == spec.max_iterations and not spec.fixed
+        return Prediction(self._label(final), history, truncated=truncated)
 
     def direct(self, case: Case) -> EpisodeGenerator:
         """The prediction from the record alone."""
@@ -162,7 +166,7 @@ class GharEpisodes(Generic[P]):
     def _wants_retrieval(self, case: Case, query: str, history: tuple[ReasoningStep, ...]):
         if self.whom is not None:
             return bool(self.whom(case))
-        if self.spec.ablation == "nt" or self.spec.decision != "learned":
+        if self.spec.fixed or self.spec.ablation == "nt" or self.spec.decision != "learned":
             return self.spec.decision != "never"
         choices = ("yes", "no")
         decision: Reply = yield self._act(case, "top", "retrieve", history, query=query, choices=choices)
@@ -211,6 +215,8 @@ class GharEpisodes(Generic[P]):
         return PathChoice(tuple(ids), errors)
 
     def _enough(self, case: Case, query: str, history: tuple[ReasoningStep, ...]):
+        if self.spec.fixed:
+            return False
         if self.spec.ablation == "ni":
             return True
         choices = ("terminate", "continue")

@@ -28,7 +28,7 @@ class Settings:
     planted_errors: bool = False  # ablation: a scripted teacher with two errors that outcome reward can mend
     label_epochs: Count = 8  # over the training samples at most, of label-only fine-tuning (variant label_sft)
     alpha: float = 0.2  # distance of Eq. 15
-    length: Count = 3  # L of Eq. 8
+    length: Count = 3  # L of Eq. 8, for normalise=none: range and running cancel any scale of a term
     normalise: Literal["range", "running", "none"] = "range"  # per term of the reward, before they are added
     rank: Literal["sound", "literal"] = "sound"  # literal: max(alpha, difference) as printed in Eq. 15
     grounding: NotNegative = 1.0  # weight of sub-queries that name what the patient does not have; 0 only counts them
@@ -44,6 +44,11 @@ class Settings:
 
 def contradictions(config: Config, own: Settings) -> Iterator[str]:
     """Sentences for values that do not go together."""
+    if own.length != Settings.length and own.normalise != "none":
+        yield (
+            f"system.length={own.length} changes nothing, since system.normalise={own.normalise} cancels it: "
+            "leave it out, or set system.normalise=none."
+        )
     if own.prices and len(own.prices) != len(own.sources):
         yield f"system.prices={list(own.prices)} must have a price for each of system.sources={list(own.sources)}."
     if own.ablation == "nt" and own.decision != "learned":

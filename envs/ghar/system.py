@@ -56,6 +56,7 @@ from ghar.rewards.compose import EpisodeReward, Reference, RewardSpec, costs, sc
 from ghar.rewards.terms import balanced_weights, chain
 
 ABLATIONS = ("ni", "nt", "nl", "nm")  # Table VII; NS is system.composition=separate
+FIXED = (1, 2, 3)  # retrievals of Fig. 9(b), by the trained agent's weights
 FORCED = ("llm_only", "always_rag")  # the trained agent's weights, their decision to retrieve replaced
 DECIDED = {  # what the trained agent is called
     "learned": "GHAR after RL", "always": "Trained to always retrieve", "never": "Trained to never retrieve",
@@ -176,6 +177,11 @@ def variants(episodes: GharEpisodes[Any]) -> dict[str, Variant]:
         ablated = GharEpisodes(replace(episodes.spec, ablation=name), episodes.metapaths)
         found.append(Variant(name, f"GHAR, {name.upper()}", ablated))
         found.append(Variant(f"scripted_{name}", f"Scripted teacher, {name.upper()}", ablated, "teacher"))
+    for rounds in FIXED if episodes.spec.decision == "learned" else ():
+        fixed = GharEpisodes(replace(episodes.spec, max_iterations=rounds, fixed=True), episodes.metapaths)
+        title = f"{rounds} retrievals fixed"
+        found.append(Variant(f"fixed_{rounds}", f"RL weights, {title}", fixed))
+        found.append(Variant(f"scripted_fixed_{rounds}", f"Scripted teacher, {title}", fixed, "teacher"))
     return {variant.name: variant for variant in found}
 
 

@@ -4,7 +4,7 @@ label. Which cases, a selector decides; every selector is a variant of this one 
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -56,6 +56,13 @@ class SelectorSpec:
 
 
 @dataclass(frozen=True)
+class EncoderSpec:
+    """`Variant.spec` of the EHR encoder's own prediction: no example and no language model (Table 3)."""
+
+    selector: Name = "zero_shot"
+
+
+@dataclass(frozen=True)
 class ExampleSpec:
     """opening: text before all examples. k: examples at most. usual: the most frequent label, for fixed rules.
 
@@ -76,13 +83,17 @@ class ExampleSpec:
 
 
 class ExampleEpisodes:
-    """Makes episodes."""
+    """Makes episodes. encoded: label probabilities of a sample by the encoder alone."""
 
-    def __init__(self, spec: ExampleSpec):
+    def __init__(self, spec: ExampleSpec, encoded: Callable[[str], Sequence[float]]):
         self.spec = spec
+        self.encoded = encoded
 
     def episode(self, case: WalkerCase, variant: Variant) -> EpisodeGenerator:
-        """The predicted label; `variant.spec` is a `SelectorSpec`."""
+        """The predicted label; `variant.spec` is a `SelectorSpec` or an `EncoderSpec`."""
+        if isinstance(variant.spec, EncoderSpec):
+            shares = tuple(map(float, self.encoded(case.sample_id)))
+            return Prediction(shares.index(max(shares)), probabilities=shares)
         found, selector = Examples(), variant.spec.selector
         if selector != "zero_shot":
             found = yield SelectExamples(case.text, None, self.spec.k, sample_id=case.sample_id, selector=selector)

@@ -10,7 +10,14 @@ from ghar.config import Config
 from ghar.data.tasks.questions import MEDQA, MedicalQuestion
 from ghar.data.tasks.splits import Splits
 from ghar.envs.graphwalker.corpus import Examples, ExamplesCorpus, SelectExamples, earlier
-from ghar.envs.graphwalker.episode import ExampleEpisodes, ExampleSpec, SelectorSpec, WalkerCase, prompt_text
+from ghar.envs.graphwalker.episode import (
+    EncoderSpec,
+    ExampleEpisodes,
+    ExampleSpec,
+    SelectorSpec,
+    WalkerCase,
+    prompt_text,
+)
 from ghar.envs.graphwalker.medical_questions import exams_material
 from ghar.envs.graphwalker.numbers import ClinicalNumbers
 from ghar.envs.graphwalker.pool import EncodedCases, SelectionPool, cut_to, everyone
@@ -38,6 +45,7 @@ LISTED = (
 )  # fmt: skip
 # ask nothing of a model
 SCRIPTED: tuple[Name, ...] = ("random_choice", "semantic_emb", "ehr_emb", "rare_items", "zero_shot")
+ENCODER = "encoder"  # a variant of time series: its prediction without a language model
 TAUGHT, USUAL = "scripted_semantic_emb", "usual label of the training patients"
 
 
@@ -59,15 +67,22 @@ def assemble(material: EncodedCases[Any], config: Config, reader: Reader) -> Sys
     task, settings = material.task, material.settings
     if settings.reply == "probability" and len(task.labels) != 2:
         raise BadInput(f"system.reply=probability is of two answers, and {task.name} has more: choose label.")
+    place = material.found.row_of
+
+    def encoded(sample_id: str) -> Sequence[float]:
+        return material.found.probabilities[place[sample_id]].tolist()
+
     spec = ExampleSpec(task, material.head, settings.k, material.usual, settings.inference, settings.reply)
     variants = variants_of(material.selectors)
+    if config.task.name.startswith(PREFIX):
+        variants[ENCODER] = Variant(ENCODER, "EHR encoder alone", EncoderSpec(), who="")
     exams = {exam.sample_id: exam for exam in everyone(material.splits)} if task.name == MEDQA else None
     clinical = ClinicalNumbers(task, cast("Mapping[str, MedicalQuestion] | None", exams))
     rows = SelectionRows(material, RULE, sum(patient.dropped > 0 for patient in walkers.patients.values()))
     weights = cache(lambda: rarity([patient.text for patient in walkers.known]).weights)
     lists = "time_series" not in material.selectors and exams is None  # of visits, whose items are codes
     return System(
-        NAME, task, (AGENT,), spec.roles, _cases(walkers), ExampleEpisodes(spec).episode, corpus,
+        NAME, task, (AGENT,), spec.roles, _cases(walkers), ExampleEpisodes(spec, encoded).episode, corpus,
         partial(_reward, config.reward.eta), variants, MAIN, LISTED, partial(assemble, material, config),
         fixed={
             RULE: partial(FunctionPolicy, majority_of_examples),

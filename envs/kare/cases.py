@@ -70,9 +70,10 @@ class Writer:
     near: Neighbourhood
     env: EnvConfig
     count: Callable[[str], int]
+    shown: int = 1  # similar patients of each label in the context that is fine-tuned on
 
     def cases(self, samples: Sequence[Sample]) -> tuple[KareCase, ...]:
-        """The cases, in order; `similar` shows one patient of each label."""
+        """The cases, in order; `similar` shows `shown` patients of each label."""
         texts, groups = self._views(samples), self.near.of(samples)
         shown = list({id(other): other for each in groups for group in each for other in group}.values())
         ended = self._with_outcomes(shown)
@@ -82,7 +83,7 @@ class Writer:
                 topics_of(sample, self.near.name_of), self.near.task, sample.label,
                 view.dropped_visits + view.dropped_codes,
                 tuple(tuple(ended[id(other)] for other in group) for group in each), credentialed=sample.credentialed,
-            ).showing(1)
+            ).showing(self.shown)
             for sample, view, each in zip(samples, texts, groups, strict=True)
         )  # fmt: skip
 

@@ -20,7 +20,7 @@ from ghar.envs.kare.retrieval.community_corpus import CommunityCorpus
 from ghar.envs.kare.retrieval.community_index import CommunityIndex
 from ghar.envs.kare.retrieval.dgra import DgraSettings, Term
 from ghar.envs.kare.retrieval.patient_graph import ConceptNodes, PatientKnowledgeGraph, patient_graph
-from ghar.envs.kare.settings import Settings
+from ghar.envs.kare.settings import CONTEXTS, Settings
 from ghar.episode import Evidence, Retrieve
 
 
@@ -107,6 +107,6 @@ class KareCorpus:
 def equations(own: Settings) -> DgraSettings:
     """The equations' numbers; variant: the released code's decay and theme relevance, or one term left out."""
     released = own.variant == "released"
-    without = () if own.variant in ("paper", "released") else (cast(Term, own.variant.removeprefix("no_")),)
+    without = () if own.variant in ("paper", "released", *CONTEXTS) else (cast(Term, own.variant.removeprefix("no_")),)
     decay_over, theme_by = ("all", "summary") if released else ("direct", "nodes")
     return DgraSettings(own.alpha, own.beta, own.coherence, own.recency, own.theme, decay_over, theme_by, without)

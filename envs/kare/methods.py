@@ -1,5 +1,7 @@
 """KARE, its ablations and its language-model baselines (Table 2) as variants of one episode.
 
+system.variant=no_patients and base take similar patients, and communities too, from all variants of a trained model.
+
 variant            looks up      similar patients  reasoning         whose answers
 kare               communities   1 of each label   as system.tasks   the trained model's
 no_reasoning       communities   1 of each label   none              the trained model's
@@ -64,17 +66,17 @@ class Method:
 
 def variants_of(own: Settings, advice: str, abstracts: bool) -> dict[str, Variant]:
     """All variants, in the order of tables. advice: for prompts to an untrained model. abstracts: there are some."""
-    how = REASONING[own.tasks]
+    how, full = REASONING[own.tasks], partial(Method, own.looks_up, own.similar)
     found = {
-        "kare": Variant("kare", "KARE", Method("communities", 1, how)),
-        "no_reasoning": Variant("no_reasoning", "KARE without reasoning", Method("communities", 1, "none")),
-        "no_knowledge": Variant("no_knowledge", "KARE without communities", Method("nothing", 1, how)),
-        "no_similar": Variant("no_similar", "KARE without similar patients", Method("communities", 0, how)),
-        "kare_sft": Variant("kare_sft", "KARE before RL", Method("communities", 1, how), "sft"),
-        LABELS: Variant(LABELS, "labels alone", Method("communities", 1, "none"), LABELS),
-        TUNED_RAG: Variant(TUNED_RAG, "fine-tuned, classic RAG", Method("abstracts", 1, "none"), TUNED_RAG),
-        "backbone": Variant("backbone", "backbone in KARE's context", Method("communities", 1, "none"), "base"),
-        "kare_base": Variant("kare_base", "backbone that reasons", Method("communities", 1, how), "base"),
+        "kare": Variant("kare", "KARE", full(how)),
+        "no_reasoning": Variant("no_reasoning", "KARE without reasoning", full("none")),
+        "no_knowledge": Variant("no_knowledge", "KARE without communities", Method("nothing", own.similar, how)),
+        "no_similar": Variant("no_similar", "KARE without similar patients", Method(own.looks_up, 0, how)),
+        "kare_sft": Variant("kare_sft", "KARE before RL", full(how), "sft"),
+        LABELS: Variant(LABELS, "labels alone", full("none"), LABELS),
+        TUNED_RAG: Variant(TUNED_RAG, "fine-tuned, classic RAG", Method("abstracts", own.similar, "none"), TUNED_RAG),
+        "backbone": Variant("backbone", "backbone in KARE's context", full("none"), "base"),
+        "kare_base": Variant("kare_base", "backbone that reasons", full(how), "base"),
         "kare_zero_shot": _asked("kare_zero_shot", "zero-shot with communities", "communities", 0, advice),
         "kare_few_shot": _asked("kare_few_shot", "few-shot with communities", "communities", 1, advice),
         "zero_shot": _asked("zero_shot", "zero-shot", "nothing", 0, advice),

@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 from ghar.config import Config, Count, Fraction, Range
 
+CONTEXTS = ("no_patients", "base")  # values of system.variant that change the context, not the equations
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -19,8 +21,11 @@ class Settings:
     # patients), engine (the model of this configuration), or the address of a server, like model@http://host:8000/v1
     expert: str = "scripted"
     abstracts: str | None = None  # folder of abstracts, JSONL or CSV; null generates them for the demo world
-    # paper; released: decay over all nodes, one theme relevance a summary; then the rows of Figure 3
-    variant: Literal["paper", "released", "no_hits", "no_decay", "no_coherence", "no_recency", "no_theme"] = "paper"
+    # paper; released: decay over all nodes, one theme relevance a summary; then the rows of Figure 3, and contexts of
+    # Table 3: no_patients shows knowledge and no similar patients, base neither
+    variant: Literal[
+        "paper", "released", "no_hits", "no_decay", "no_coherence", "no_recency", "no_theme", "no_patients", "base"
+    ] = "paper"
     # of the concepts' graph: paths of the biomedical graph, triples from abstracts (corpus), what the expert knows
     sources: tuple[Literal["graph", "corpus", "model"], ...] = ("graph", "corpus", "model")
     concepts: Count = 20  # co-occurring concepts of a patient that paths are looked for between, X
@@ -40,6 +45,16 @@ class Settings:
     chains: Count = 3  # that the expert writes a patient, K
     # what a model is fine-tuned on; weighted: labels by their inverse frequency
     tasks: Literal["multitask", "multitask_weighted", "two_in_one", "label_only"] = "multitask"
+
+    @property
+    def similar(self) -> int:
+        """Similar patients of each label in the context that a model is fine-tuned on."""
+        return 0 if self.variant in CONTEXTS else 1
+
+    @property
+    def looks_up(self) -> Literal["communities", "nothing"]:
+        """Where the knowledge of that context comes from."""
+        return "nothing" if self.variant == "base" else "communities"
 
 
 @dataclass(frozen=True)

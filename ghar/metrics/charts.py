@@ -145,18 +145,30 @@ def hover(axes: Axes, points: Iterable[tuple[float, float]], name: str, text: st
 @contextmanager
 def drawing(name: str, height: float) -> Iterator[tuple[Figure, Axes, list[str]]]:
     """A figure to draw in; the third value holds its SVG when the block ends."""
+    with panels(name, _WIDTH, height) as (figure, [axes], svg):
+        yield figure, axes, svg
+
+
+@contextmanager
+def panels(
+    name: str, width: float, height: float, rows: int = 1, columns: int = 1, used: int | None = None
+) -> Iterator[tuple[Figure, list[Axes], list[str]]]:
+    """A figure of several axes, row by row, the first `used` of them (None is all); the rest as `drawing`."""
     import matplotlib
     from matplotlib.figure import Figure
 
     svg: list[str] = []
     style: dict[Any, Any] = {**_STYLE, "svg.hashsalt": name}
     with matplotlib.rc_context(style):
-        figure = Figure(figsize=(_WIDTH, height))
-        axes = figure.subplots()
+        figure = Figure(figsize=(width, height))
+        axes: list[Axes] = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
+        for one in axes[used:] if used is not None else ():
+            one.remove()
+        axes = axes[:used]
         yield figure, axes, svg
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
-    svg.append(_inline(buffer.getvalue(), name, _targets(figure, axes, height)))
+    svg.append(_inline(buffer.getvalue(), name, "".join(_targets(figure, one, height) for one in axes)))
 
 
 def _targets(figure: Figure, axes: Axes, height: float) -> str:

@@ -35,7 +35,7 @@ def risk(
     1, scores outside 0..1, and no samples.
     """
     truth, score = _binary(labels, scores)
-    areas, best = one_against_rest(truth, score), _best_f1(truth, score)
+    areas, best = one_against_rest(truth, score), best_f1(truth, score)
     said = score >= threshold
 
     def statistic(weights: np.ndarray) -> dict[str, np.ndarray]:
@@ -54,7 +54,7 @@ def best_threshold(labels: Sequence[int], scores: Sequence[float | None]) -> flo
     truth, score = _binary(labels, scores)
     if not truth.any():
         return 0.5
-    return float(_best_f1(truth, score)(np.ones((1, len(truth))))[1][0])
+    return float(best_f1(truth, score)(np.ones((1, len(truth))))[1][0])
 
 
 def length_of_stay(
@@ -115,7 +115,7 @@ def _row(row: Sequence[float] | None, label: int, classes: int, number: int) -> 
     return array
 
 
-def _best_f1(truth: np.ndarray, score: np.ndarray) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
+def best_f1(truth: np.ndarray, score: np.ndarray) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
     """Weights [r, n] -> the highest F1 over thresholds [r] (NaN without positives) and its threshold [r]."""
     order = np.argsort(-score, kind="stable")
     ends = np.append(np.flatnonzero(np.diff(score[order])), len(score) - 1)  # a threshold is the last of equal scores

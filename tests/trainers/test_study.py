@@ -29,7 +29,7 @@ from ghar.trainers.study.plan import plan_study
 from ghar.trainers.study.predictions import check
 from ghar.trainers.study.run import conclude, kept_study, results_of, run_study
 from ghar.trainers.study.samples import key_of
-from ghar.trainers.study.schema import Cell, StudyScale, cells_of, read_study
+from ghar.trainers.study.schema import Cell, StudyScale, cells_of, read_study, source_of
 from ghar.trainers.study.verify import by_sklearn, verify
 
 CONTENT: dict[str, Any] = {
@@ -286,6 +286,16 @@ def test_systems_tasks_and_cohorts_that_cannot_meet_are_holes(tmp_path: Path, wo
     assert "There is no system=gharr" in cells["good"]["read/accuracy"]["all"]["hole"]
     assert "value" in cells["poor"]["read/accuracy"]["all"]
     assert "/nowhere" in numbers["main-gone"]["cells"]["poor"]["read/accuracy"]["all"]["hole"]
+
+
+def test_weights_of_the_first_cohort_are_played_on_every_other() -> None:
+    runs = [*CONTENT["runs"], {"name": "far", "system": "ghar", "weights": {"run": "one", "cohort": "first"}}]
+    cohorts = {"here": ["data=demo"], "there": ["data=demo_four"]}
+    study = read_study("mine", {**CONTENT, "runs": runs, "cohorts": cohorts, "seeds": [0]})
+    far = [cell for cell in cells_of(study) if cell.run.name == "far"]
+    assert [cell.id for cell in far] == ["far-there-read-seed0", "far-there-los-seed0"]
+    sources = [source_of(cell, study) for cell in far]
+    assert [source.id for source in sources if source] == ["one-here-read-seed0", "one-here-los-seed0"]
 
 
 def frame_of(labels: Sequence[str], answers: Sequence[str | None], who: Sequence[str]) -> pl.DataFrame:

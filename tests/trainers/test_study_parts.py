@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from sklearn.metrics import f1_score
+from sklearn.metrics import f1_score, roc_auc_score
 
 from ghar.config import Config
 from ghar.data.cohort import Cohort, Sample, Visit
@@ -105,6 +105,26 @@ def test_net_benefit_and_calibration_are_their_formulas() -> None:
         number("class_f1@2")
 
 
+@pytest.mark.parametrize("classes", [2, 4])
+def test_graphwalkers_numbers_agree_with_scikit_learn(classes: int) -> None:
+    """Micro AUROC, and F1 at the threshold that is best on the very samples."""
+    rng = np.random.default_rng(classes)
+    labels = tuple(str(i) for i in range(classes))
+    truth, shares = rng.integers(classes, size=80), rng.dirichlet(np.ones(classes), size=80).round(2)
+    frame = pl.DataFrame({
+        "sample_id": [str(i) for i in range(80)], "subject_id": [str(i) for i in range(80)],
+        "label": [labels[i] for i in truth], "prediction": [labels[0]] * 80, "probabilities": shares.tolist(),
+        "options_f1": rng.random(80),
+    })  # fmt: skip
+    whole = np.ones((1, 80))
+    micro = number_of("micro_auroc", frame, labels)(whole)[0]
+    assert micro == pytest.approx(roc_auc_score(np.eye(classes)[truth], shares, average="micro"))
+    assert number_of("options_f1", frame, ())(whole)[0] == pytest.approx(frame["options_f1"].mean())
+    if classes == 2:
+        each = [f1_score(truth, shares[:, 1] >= cut) for cut in np.unique(shares[:, 1])]
+        assert number_of("f1_best_on_test", frame, labels)(whole)[0] == pytest.approx(max(each))
+
+
 def source_run(path: Path, config: Config) -> Path:
     """A run folder as it is after RL, with files in place of weights."""
     folder = RunFolder.open(path)
@@ -154,7 +174,7 @@ def test_a_number_that_rests_on_one_patient_is_a_hole_with_its_count() -> None:
             "probabilities": [[0.1, 0.9]] * 6 + [[0.9, 0.1]] * 6, "correct": [True] * 12,
         })  # fmt: skip
 
-    for metric in ("auroc", "auprc", "sensitivity", "balanced_accuracy"):
+    for metric in ("auroc", "micro_auroc", "auprc", "f1_best_on_test", "sensitivity", "balanced_accuracy"):
         with pytest.raises(BadInput, match="too few: 1 patient with label yes"):
             number_of(metric, frame(["p"] * 6), ("no", "yes"))
         number_of(metric, frame([f"p{i}" for i in range(6)]), ("no", "yes"))

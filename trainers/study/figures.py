@@ -1,5 +1,5 @@
 """Figures of a table, one a task: dots with intervals, lines over rows' x, curves over a metric's parameter, groups,
-or one metric against another. SVG and PNG of the same drawing."""
+or one metric against another. Each quantity has axes of its own. SVG and PNG of the same drawing."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ghar.metrics.charts import INK, PALETTE, drawing
+from ghar.metrics.charts import INK, PALETTE, panels
 from ghar.trainers.study.metrics import title_of
 from ghar.trainers.study.schema import Study, StudyTable
 
 DOTS = 150  # per inch, of PNG
+WIDE, ACROSS = 7.0, 3  # inches of a page's text, and panels that stand beside each other in it
+MARKERS = ("o", "s", "^", "D")  # one more each time the colours are used up
+SLANTED: Mapping[str, Any] = {"rotation": 25, "ha": "right", "rotation_mode": "anchor"}
 Series = tuple[str, list[float], list[float], list[float], list[float]]  # label, x, value, low, high
 
 
@@ -36,36 +39,41 @@ def _cell(found: Mapping[str, Any], row: str, task: str, metric: str, part: str 
 
 
 def _bars(study: Study, found: Mapping[str, Any], task: str, metrics: Sequence[str], name: str) -> Any:
+    """A panel a metric, a line a row: a dot with its interval."""
     rows = [row for row in found["cells"] if any(_cell(found, row, task, m) for m in metrics)]
     if not rows:
         return None
-    spread = 0.6 / max(1, len(metrics))
-    series: list[Series] = []
-    for i, metric in enumerate(metrics):
-        points = [(y, _cell(found, row, task, metric)) for y, row in enumerate(reversed(rows))]
-        known = [(y + (len(metrics) / 2 - i - 0.5) * spread, cell) for y, cell in points if cell is not None]
-        series.append((title_of(metric), [y for y, _ in known], *_columns([cell for _, cell in known])))
     titles = [study.row(row).title for row in reversed(rows)]
-    with drawing(name, height=0.9 + 0.3 * len(rows)) as (figure, axes, svg):
-        for i, (label, y, value, low, high) in enumerate(series):
-            axes.errorbar(value, y, xerr=_whiskers(value, low, high), fmt="o", markersize=4, capsize=2,
-                          color=PALETTE[i % len(PALETTE)], label=label)  # fmt: skip
-        axes.set_yticks(range(len(rows)), titles, color=INK)
-        axes.set(xlabel=task, ylim=(-0.6, len(rows) - 0.4))
-        axes.legend(loc="best", fontsize=7)
+    with _grid(name, metrics, 0.7 + 0.2 * len(rows)) as (figure, axes, svg):
+        for i, (one, metric) in enumerate(zip(axes, metrics, strict=False)):
+            points = [(y, cell) for y, row in enumerate(reversed(rows)) if (cell := _cell(found, row, task, metric))]
+            value, low, high = _columns([cell for _, cell in points])
+            one.errorbar(value, [y for y, _ in points], xerr=_whiskers(value, low, high), fmt="o", markersize=4,
+                         capsize=2, color=PALETTE[0])  # fmt: skip
+            one.set_yticks(range(len(rows)), titles if i % ACROSS == 0 else [""] * len(rows), color=INK)
+            one.set(xlabel=title_of(metric), ylim=(-0.6, len(rows) - 0.4))
+            one.locator_params(axis="x", nbins=4)
         png = _png(figure)
     return svg[0], png
 
 
 def _lines(study: Study, found: Mapping[str, Any], task: str, metrics: Sequence[str], name: str) -> Any:
+    """A panel a metric, a line a series over its rows' x."""
     placed = [row for row in found["cells"] if study.row(row).x is not None]
     rows = sorted(placed, key=lambda row: study.row(row).x or 0)
-    series: list[Series] = []
+    labels = list(dict.fromkeys(study.row(row).series for row in placed))
+    drawn: list[tuple[str, list[Series]]] = []
     for metric in metrics:
-        known = [(study.row(row).x or 0.0, cell) for row in rows if (cell := _cell(found, row, task, metric))]
-        if known:
-            series.append((title_of(metric), [x for x, _ in known], *_columns([cell for _, cell in known])))
-    return _curve(series, name, task)
+        series: list[Series] = []
+        for label in labels:
+            own = [row for row in rows if study.row(row).series == label]
+            known = [(study.row(row).x or 0.0, cell) for row in own if (cell := _cell(found, row, task, metric))]
+            if known:
+                series.append((label, [x for x, _ in known], *_columns([cell for _, cell in known])))
+        if series:
+            drawn.append((title_of(metric), series))
+    ticks = sorted({study.row(row).x or 0.0 for row in placed})
+    return _curve(drawn, name, ticks, [f"{tick:g}" for tick in ticks])
 
 
 def _curves(study: Study, found: Mapping[str, Any], task: str, metrics: Sequence[str], name: str) -> Any:
@@ -76,22 +84,28 @@ def _curves(study: Study, found: Mapping[str, Any], task: str, metrics: Sequence
         known = [(float(m.partition("@")[2]), cell) for m in over if (cell := _cell(found, row, task, m))]
         if known:
             series.append((study.row(row).title, [x for x, _ in known], *_columns([cell for _, cell in known])))
-    return _curve(series, name, title_of(over[0].partition("@")[0]) if over else task)
+    return _curve([(title_of(over[0].partition("@")[0]), series)] if series else [], name)
 
 
 def _groups(study: Study, found: Mapping[str, Any], task: str, metrics: Sequence[str], name: str) -> Any:
-    """Lines of rows over the groups, of the first metric."""
+    """A panel a metric, dots of the rows side by side in each group."""
     parts = sorted({part for row in found["cells"].values() for part in row[f"{task}/{metrics[0]}"]})
-    series: list[Series] = []
-    for row in found["cells"]:
-        known = [(float(i), c) for i, part in enumerate(parts) if (c := _cell(found, row, task, metrics[0], part))]
-        if known:
-            series.append((study.row(row).title, [x for x, _ in known], *_columns([cell for _, cell in known])))
-    return _curve(series, name, title_of(metrics[0]), parts)
+    drawn: list[tuple[str, list[Series]]] = []
+    for metric in metrics:
+        series: list[Series] = []
+        for n, row in enumerate(found["cells"]):
+            known = [(float(i), c) for i, part in enumerate(parts) if (c := _cell(found, row, task, metric, part))]
+            aside = 0.5 * ((n + 0.5) / len(found["cells"]) - 0.5)
+            if known:
+                places = [x + aside for x, _ in known]
+                series.append((study.row(row).title, places, *_columns([cell for _, cell in known])))
+        if series:
+            drawn.append((title_of(metric), series))
+    return _curve(drawn, name, list(range(len(parts))), parts, line="")
 
 
 def _scatter(study: Study, found: Mapping[str, Any], task: str, metrics: Sequence[str], name: str) -> Any:
-    """The first metric over the second, a point a row."""
+    """The first metric over the second, a point a row, named in the legend so that no name covers a point."""
     points = []
     for row in found["cells"]:
         y, x = (_cell(found, row, task, metric) for metric in metrics[:2])
@@ -99,11 +113,11 @@ def _scatter(study: Study, found: Mapping[str, Any], task: str, metrics: Sequenc
             points.append((study.row(row).title, x["value"], y["value"]))
     if not points:
         return None
-    with drawing(name, height=3.2) as (figure, axes, svg):
+    with panels(name, WIDE, 3.2) as (figure, [axes], svg):
         for i, (label, x, y) in enumerate(points):
-            axes.plot([x], [y], "o", color=PALETTE[i % len(PALETTE)])
-            axes.annotate(label, (x, y), xytext=(4, 3), textcoords="offset points", fontsize=7)
+            axes.plot([x], [y], MARKERS[i // len(PALETTE)], color=PALETTE[i % len(PALETTE)], label=label)
         axes.set(xlabel=title_of(metrics[1]), ylabel=title_of(metrics[0]))
+        figure.legend(loc="outside right upper", fontsize=7)
         png = _png(figure)
     return svg[0], png
 
@@ -111,18 +125,38 @@ def _scatter(study: Study, found: Mapping[str, Any], task: str, metrics: Sequenc
 _DRAWN = {"bars": _bars, "lines": _lines, "curves": _curves, "groups": _groups, "scatter": _scatter}
 
 
-def _curve(series: Sequence[Series], name: str, y_label: str, ticks: Sequence[str] = ()) -> Any:
-    if not series:
+def _grid(name: str, metrics: Sequence[str], height: float) -> Any:
+    """Axes for the metrics, `ACROSS` beside each other; those that stay empty are not drawn."""
+    rows = -(-len(metrics) // ACROSS)
+    return panels(name, WIDE, height * rows, rows, min(len(metrics), ACROSS), len(metrics))
+
+
+def _curve(
+    drawn: Sequence[tuple[str, Sequence[Series]]],
+    name: str,
+    at: Sequence[float] = (),
+    ticks: Sequence[str] = (),
+    line: str = "-",
+) -> Any:
+    """drawn: of each panel the quantity and its lines; a label has one colour and marker in all of them, and stands in
+    one legend beside the panels."""
+    if not drawn:
         return None
-    with drawing(name, height=3.2) as (figure, axes, svg):
-        for i, (label, x, value, low, high) in enumerate(series):
-            color = PALETTE[i % len(PALETTE)]
-            axes.plot(x, value, "o-", markersize=3, color=color, label=label)
-            axes.fill_between(x, low, high, color=color, alpha=0.12, linewidth=0)
-        if ticks:
-            axes.set_xticks(range(len(ticks)), list(ticks))
-        axes.set(ylabel=y_label)
-        axes.legend(loc="best", fontsize=6.5)
+    labels = list(dict.fromkeys(label for _, series in drawn for label, *_ in series))
+    with _grid(name, [quantity for quantity, _ in drawn], 2.8) as (figure, axes, svg):
+        lines: dict[str, Any] = {}
+        for one, (quantity, series) in zip(axes, drawn, strict=False):
+            for label, x, value, low, high in series:
+                i = labels.index(label)
+                color, marker = PALETTE[i % len(PALETTE)], MARKERS[i // len(PALETTE)]
+                [lines[label]] = one.plot(x, value, f"{marker}{line}", markersize=3, color=color)
+                one.errorbar(x, value, yerr=_whiskers(value, low, high), fmt="none", ecolor=color, elinewidth=0.7,
+                             capsize=1.5)  # fmt: skip
+            if ticks:
+                one.set_xticks(list(at), list(ticks), **(SLANTED if max(map(len, ticks)) > 5 else {}))
+            one.set(ylabel=quantity)
+        if len(labels) > 1:
+            figure.legend([lines[label] for label in labels], labels, loc="outside right upper", fontsize=7)
         png = _png(figure)
     return svg[0], png
 

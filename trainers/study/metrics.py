@@ -17,23 +17,27 @@ from ghar.errors import BadInput
 from ghar.metrics.answers import FEWEST, too_few
 from ghar.metrics.bootstrap import ratio
 from ghar.metrics.calibration import BINS
-from ghar.metrics.scores import cells_of, from_confusion, from_scores
+from ghar.metrics.clinical import best_f1
+from ghar.metrics.scores import cells_of, from_confusion, from_scores, one_against_rest
 
 Number = Callable[[np.ndarray], np.ndarray]  # weights [r, n] -> [r]
 MEANS = {  # means of a column
     "reward": "reward", "retrieval_rate": "retrieved", "rounds": "rounds", "calls": "calls", "tokens": "tokens",
-    "lookups": "retrievals", "seconds": "seconds",
+    "lookups": "retrievals", "seconds": "seconds", "options_f1": "options_f1",
 }  # fmt: skip
 CONFUSION = ("balanced_accuracy", "macro_f1", "sensitivity", "specificity")
 SCORES = ("auroc", "auprc")
+PAPERS = ("micro_auroc", "f1_best_on_test")  # of GraphWalker's tables; the second's threshold looks at the test's truth
+LIKE = {"micro_auroc": "auroc", "f1_best_on_test": "sensitivity"}  # whose rule on too few patients holds for it
 AT_VALID = ("f1_at_valid", "sensitivity_at_valid", "specificity_at_valid")  # threshold chosen on validation samples
-NAMES = ("accuracy", "readable", "f1", *CONFUSION, *SCORES, "brier", "ece", *MEANS, "when_f1", *AT_VALID)
+NAMES = ("accuracy", "readable", "f1", *CONFUSION, *SCORES, *PAPERS, "brier", "ece", *MEANS, "when_f1", *AT_VALID)
 PARAMETERS = ("net_benefit", "observed", "distance", "accuracy_look_ups", "class_f1")
 TITLES = {
     "accuracy": "Accuracy", "balanced_accuracy": "B-Accuracy", "macro_f1": "F1 (macro)", "f1": "F1", "auroc": "AUROC",
     "auprc": "AUPRC", "sensitivity": "Sensitivity", "specificity": "Specificity", "readable": "Readable replies",
     "retrieval_rate": "Retrieves", "rounds": "Rounds", "calls": "Calls", "tokens": "Tokens", "lookups": "Look-ups",
     "seconds": "Seconds", "reward": "Reward", "when_f1": "When to retrieve, F1", "brier": "Brier", "ece": "ECE",
+    "micro_auroc": "AUROC (micro)", "f1_best_on_test": "F1, best threshold of the test", "options_f1": "F1 of options",
     "class_f1": "F1 of label", "f1_at_valid": "F1, threshold of validation",
     "sensitivity_at_valid": "Sensitivity, threshold of validation",
     "specificity_at_valid": "Specificity, threshold of validation",
@@ -63,7 +67,7 @@ def bounds_of(metric: str) -> tuple[float, float]:
     name = metric.partition("@")[0]
     if name in ("reward", "net_benefit"):
         return -np.inf, np.inf if name == "reward" else 1.0
-    return 0.0, np.inf if name in MEANS and name != "retrieval_rate" else 1.0
+    return 0.0, np.inf if name in MEANS and name not in ("retrieval_rate", "options_f1") else 1.0
 
 
 def number_of(metric: str, frame: pl.DataFrame, labels: Sequence[str]) -> Number:
@@ -103,6 +107,9 @@ def number_of(metric: str, frame: pl.DataFrame, labels: Sequence[str]) -> Number
             raise BadInput(f"one class only among {len(truth)} samples")
         areas = from_scores(truth, scores)
         return lambda weights: areas(weights)[name]
+    if name == "micro_auroc":
+        each = one_against_rest(np.eye(len(labels), dtype=bool)[truth].ravel(), scores.ravel())
+        return lambda weights: each(np.repeat(weights, len(labels), axis=1))[0]
     if name == "brier":
         squared = ((scores - np.eye(len(labels))[truth]) ** 2).sum(axis=1) / (2 if len(labels) == 2 else 1)
         return lambda weights: ratio(weights @ squared, weights.sum(axis=1))
@@ -115,6 +122,9 @@ def number_of(metric: str, frame: pl.DataFrame, labels: Sequence[str]) -> Number
         return lambda weights: ratio((weights * near) @ (truth == 1), weights @ near)
     if name == "net_benefit":
         return _net_benefit(truth == 1, scores[:, 1] >= float(parameter), float(parameter))
+    if name == "f1_best_on_test":
+        best = best_f1(truth == 1, scores[:, 1])
+        return lambda weights: best(weights)[0]
     said = scores[:, 1] >= _threshold(frame)
     if name == "f1_at_valid":
         return _f1(truth == 1, said)
@@ -127,7 +137,7 @@ def few_of(name: str, frame: pl.DataFrame, labels: Sequence[str]) -> str | None:
     if "subject_id" not in frame.columns or not len(frame):
         return None
     rows = frame.select("sample_id", "subject_id", "label").to_dicts()
-    return too_few(rows, labels).get(name.removesuffix("_at_valid"))
+    return too_few(rows, labels).get(LIKE.get(name, name.removesuffix("_at_valid")))
 
 
 def _mean(values: pl.Series, those: pl.Series | None = None, what: str = "") -> Number:

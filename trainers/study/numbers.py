@@ -17,7 +17,7 @@ from ghar.errors import BadInput
 from ghar.metrics.seeds import drawn_over_seeds
 from ghar.metrics.significance import holm, p_of
 from ghar.trainers.study.metrics import bounds_of, number_of
-from ghar.trainers.study.schema import Cell, Study, StudyRow, StudyTable
+from ghar.trainers.study.schema import Cell, Study, StudyRow, StudyTable, abroad, first_cohort
 
 WHOLE = "all"  # the part of a table that is not parted
 
@@ -117,6 +117,8 @@ def _taken(results: Results, row: StudyRow, cohort: str, task: str) -> SeedNumbe
     run = results.study.run(row.run)
     if run.tasks and task not in run.tasks:
         return SeedNumbers((), (), (), ("not put to this task",))
+    if abroad(run) and cohort == first_cohort(results.study):
+        return SeedNumbers((), (), (), ("its weights are of this cohort: it needs a second one",))
     for cell in results.cells(row, cohort, task):
         played = results.done.get(cell.id)
         if played is None:

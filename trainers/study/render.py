@@ -19,6 +19,7 @@ FIELDS = (
     "main_minus_it", "difference_low", "difference_high", "p", "p_holm", "published",
 )  # fmt: skip
 SIGNIFICANT = 0.05  # of Holm's p, for the mark in tables
+ACROSS = 3  # columns with intervals beside each other on a page
 PLAIN = ("tokens", "calls", "lookups", "rounds", "reward")  # shown with one digit
 
 
@@ -139,10 +140,20 @@ def heads(found: Mapping[str, Any]) -> list[str]:
 
 
 def as_latex(study: Study, table: StudyTable, found: Mapping[str, Any]) -> str:
-    """A booktabs table. A dagger marks what differs from the main row at 5% after Holm's correction."""
-    columns = found["columns"]
+    """Booktabs tables, one a task and at most `ACROSS` columns, so that each fits a page. A dagger marks what differs
+    from the main row at 5% after Holm's correction."""
+    lines = ["% " + _escaped(table.title)]
+    for task in dict.fromkeys(column.split("/", 1)[0] for column in found["columns"]):
+        own = [column for column in found["columns"] if column.startswith(f"{task}/")]
+        for at in range(0, len(own), ACROSS):
+            lines += _latex_block(study, {**found, "columns": own[at : at + ACROSS]})
+    return "\n".join(lines)
+
+
+def _latex_block(study: Study, found: Mapping[str, Any]) -> list[str]:
+    """The lines of one tabular."""
     lines = [
-        "% " + _escaped(table.title), f"\\begin{{tabular}}{{l{'c' * len(columns)}}}", "\\toprule",
+        f"\\begin{{tabular}}{{l{'c' * len(found['columns'])}}}", "\\toprule",
         " & ".join(["", *map(_escaped, heads(found))]) + " \\\\", "\\midrule",
     ]  # fmt: skip
     for line in grid(study, found, {}):
@@ -153,7 +164,7 @@ def as_latex(study: Study, table: StudyTable, found: Mapping[str, Any]) -> str:
             text = number + (f" {{\\scriptsize {interval}}}" if interval else "")
             cells.append(text + ("$^\\dagger$" if cell["differs"] else ""))
         lines.append(" & ".join([_escaped(name), *cells]) + " \\\\")
-    return "\n".join([*lines, "\\bottomrule", "\\end{tabular}", ""])
+    return [*lines, "\\bottomrule", "\\end{tabular}", ""]
 
 
 def _escaped(text: str) -> str:

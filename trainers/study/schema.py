@@ -15,11 +15,14 @@ from ghar.errors import BadInput
 from ghar.trainers.study.metrics import check_metric
 
 Names = tuple[str, ...]
+FIRST = "first"  # of a study's cohorts
 
 
 @dataclass(frozen=True)
 class WeightSource:
-    """Whose weights a run plays without training any: those of another run, on another task or cohort if named."""
+    """Whose weights a run plays without training any: those of another run, on another task or cohort if named.
+
+    cohort: "first" is the study's first one, and every other cohort plays its weights (out of distribution)."""
 
     run: str
     task: str | None = None
@@ -53,8 +56,9 @@ class StudyRun:
 @dataclass(frozen=True)
 class StudyRow:
     """A line of tables: a variant of a run. rule: the variant that stands for it where nothing is trained
-    (scale=rules), None where no rule can. x: where it stands on a figure's axis. paper: keys that the paper sets
-    otherwise for this line. differs: in what this line is another than the paper's, whose numbers are then withheld."""
+    (scale=rules), None where no rule can. x: where it stands on a figure's axis; series: on which line of it. paper:
+    keys that the paper sets otherwise for this line. differs: in what this line is another than the paper's, whose
+    numbers are then withheld."""
 
     name: str
     title: str
@@ -62,6 +66,7 @@ class StudyRow:
     variant: str
     rule: str | None = None
     x: float | None = None
+    series: str = ""
     paper: Mapping[str, Any] = field(default_factory=dict)
     differs: str = ""
 
@@ -184,8 +189,17 @@ def cells_of(study: Study) -> list[Cell]:
         for cohort in study.cohorts
         for task in study.tasks
         for seed in study.seeds
-        if not run.tasks or task in run.tasks
+        if (not run.tasks or task in run.tasks) and (not abroad(run) or cohort != first_cohort(study))
     ]
+
+
+def abroad(run: StudyRun) -> bool:
+    """Whether a run plays the weights of the study's first cohort on every other one."""
+    return run.weights is not None and run.weights.cohort == FIRST
+
+
+def first_cohort(study: Study) -> str:
+    return next(iter(study.cohorts))
 
 
 def source_of(cell: Cell, study: Study) -> Cell | None:
@@ -194,7 +208,8 @@ def source_of(cell: Cell, study: Study) -> Cell | None:
         return Cell(study.run(cell.run.start), cell.cohort, cell.task, cell.seed)
     if cell.run.weights is not None:
         of = cell.run.weights
-        return Cell(study.run(of.run), of.cohort or cell.cohort, of.task or cell.task, cell.seed)
+        cohort = first_cohort(study) if abroad(cell.run) else of.cohort or cell.cohort
+        return Cell(study.run(of.run), cohort, of.task or cell.task, cell.seed)
     return None
 
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ghar.envs.ghar.episode import GharEpisodes
 from ghar.episode import Act, Prediction, Retrieve
 from tests.envs.parts import LABELS, METAPATHS, TASK, drive, evidence_for, make_case, make_episodes
 
@@ -291,3 +292,16 @@ def test_choices_are_offered_for_the_two_decisions_alone():
     effects, _ = run(make_episodes().episode(make_case()), PLAIN)
     offered = {e.role: e.choices for e in effects if isinstance(e, Act) and e.choices}
     assert offered == {"retrieve": ("yes", "no"), "continue": ("terminate", "continue")}
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3])
+def test_fixed_retrievals_are_as_many_as_are_named_and_decide_nothing(rounds: int) -> None:
+    """Fig. 9(b): one sub-query, so that later retrievals ask the original query; no decision is asked for."""
+    episodes = make_episodes(rewrites=1)
+    fixed = GharEpisodes(replace(episodes.spec, max_iterations=rounds, fixed=True), episodes.metapaths)
+    say = {"rewrite": "alpha", "metapaths": "1", "summarise": "so", "followup": "", "predict": LABELS[0]}
+    effects, told = drive(fixed.episode(make_case()), lambda act: say[act.role])
+    asked = [effect.query for effect in effects if isinstance(effect, Retrieve)]
+    assert asked == ["alpha", *[make_case().text] * (rounds - 1)]
+    assert [step.retrieved for step in told.history] == [True] * rounds and not told.truncated
+    assert {effect.role for effect in effects if isinstance(effect, Act)} <= set(say)

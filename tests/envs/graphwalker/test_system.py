@@ -348,6 +348,16 @@ def test_the_encoders_prediction_is_printed_where_it_is_asked_for(source: tuple[
         assert case.text.splitlines()[-1].startswith("estimate of a trained model: ")
 
 
+def test_the_encoder_alone_answers_with_its_own_probabilities(
+    read: tuple[Config, System[WalkerCase], EnginePolicy]
+) -> None:
+    config, system, _ = read
+    for episode in played(config, system, "encoder", None):
+        shares = episode.prediction.probabilities
+        assert shares is not None and not episode.turns and sum(shares) == pytest.approx(1, abs=1e-4)
+        assert episode.prediction.label == shares.index(max(shares))
+
+
 def test_time_series_want_no_words_about_encoders_of_visits() -> None:
     for wrong in ("system.encoder=smart", "system.inference=react", "system.variant=show_encoder"):
         with pytest.raises(BadInput, match="has no time series"):

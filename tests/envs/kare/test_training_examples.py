@@ -128,3 +128,21 @@ def test_the_expert_is_asked_once_for_what_a_model_is_taught(
     again = system.training.examples(WORDS)
     assert [store.read_text() for store in stores] == before
     assert (again.train, again.valid) == (found.train, found.valid)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("variant", "looked_up"), [("no_patients", True), ("base", False)])
+def test_contexts_of_table_3_are_taught_and_asked_alike(
+    cache: Path, tmp_path: Path, variant: str, looked_up: bool
+) -> None:
+    short = ("system.tasks=label_only", f"system.variant={variant}", "task.max_train=6", "task.max_valid=4")
+    system = built(*TINY, f"data.cache={cache}", f"run_dir={tmp_path}", *short)
+    assert system.training.examples is not None
+    found = system.training.examples(WORDS)
+    prompts = {pair[0] for pair in found.train}
+    assert prompts and not any("outcome:" in prompt for prompt in prompts)
+    for name in ("kare", "no_reasoning", "backbone"):
+        effects = [next(system.episode(case, system.variants[name])) for case in system.cases.train]
+        assert all(isinstance(effect, Retrieve) for effect in effects) == looked_up
+        if not looked_up:
+            assert {effect.prompt for effect in effects} == prompts
