@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 from itertools import filterfalse
 from typing import Literal
 
@@ -39,6 +40,7 @@ STRENGTH = re.compile(
 )
 
 
+@lru_cache(maxsize=16384)  # an episode's reward and its row compare the same few names again and again
 def plain(text: str) -> str:
     """Lower case, no accents, no possessive, everything but letters and digits one space."""
     if not text.isascii():  # most names are, and this takes most of the time

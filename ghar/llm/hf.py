@@ -97,12 +97,15 @@ class HFEngine:
             self._store.clear()
             self._seen = now
         training = self.model.training
-        self.model.eval()
+        switched = any(part.training for part in self.model.modules())  # looked for: switching takes longer
+        if switched:
+            self.model.eval()
         try:
             with grouped_heads(self.model):
                 yield
         finally:
-            self.model.train(training)
+            if switched:
+                self.model.train(training)
 
     def _batches(self, rows: Sequence[_Row]) -> Iterator[list[_Row]]:
         """Rows of similar length together, so that little is padded; choices end early and go together."""

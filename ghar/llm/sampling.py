@@ -14,7 +14,7 @@ from torch import Tensor
 from ghar.errors import BadInput
 
 BLOCK = 512  # ids summed up together
-ROWS = 4  # drawn together on a processor, whose caches hold so much of a large vocabulary
+TOGETHER = 600_000  # logits drawn from together on a processor, whose caches hold so many: 4 rows of 150,000
 
 
 def draw(logits: Tensor, temperatures: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
@@ -23,7 +23,7 @@ def draw(logits: Tensor, temperatures: Tensor, draws: Tensor) -> tuple[Tensor, T
     temperatures, draws: float64 [R] on the CPU; the draw inverts the cumulative distribution in the order of ids. A
     temperature of 0 takes the most probable token, whose log-probability is then that at temperature 1.
     """
-    together = len(logits) if logits.is_cuda else ROWS
+    together = len(logits) if logits.is_cuda else max(1, TOGETHER // logits.shape[1])
     parts = [_draw(*p) for p in zip(*(x.split(together) for x in (logits, temperatures, draws)), strict=True)]
     return _sound(torch.cat([token for token, _ in parts]), torch.cat([logp for _, logp in parts]))
 

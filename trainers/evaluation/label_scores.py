@@ -22,7 +22,8 @@ def label_probabilities(
     The reply stays as it was sampled, down to the token ids; only the label it names is exchanged for each of the
     others. None where no label could be read or no language model answered.
     """
-    slots = {i: _slot(tokenizer, episode, labels) for i, episode in enumerate(episodes)}
+    spelled: dict[str, tuple[tuple[int, ...], ...]] = {}
+    slots = {i: _slot(tokenizer, episode, labels, spelled) for i, episode in enumerate(episodes)}
     pairs = {i: [(slot[0], candidate) for candidate in slot[1]] for i, slot in slots.items() if slot is not None}
     flat = iter(score_shared(engine, [pair for some in pairs.values() for pair in some]))
     scores = {i: [next(flat) for _ in some] for i, some in pairs.items()}
@@ -57,9 +58,10 @@ def _along_tree(labels: Sequence[Sequence[int]], scores: Sequence[Sequence[float
 
 
 def _slot(
-    tokenizer: Tokenizer, episode: Episode, labels: Sequence[str]
+    tokenizer: Tokenizer, episode: Episode, labels: Sequence[str], spelled: dict[str, tuple[tuple[int, ...], ...]]
 ) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]] | None:
-    """Ids of everything before the label, and each label's ids in its place."""
+    """Ids of everything before the label, and each label's ids in its place. spelled: those of labels behind the same
+    characters, kept from episode to episode."""
     reply = _deciding(episode)
     if reply is None or episode.prediction.label is None:
         return None
@@ -67,8 +69,10 @@ def _slot(
     if found is None:
         return None
     kept, separator = found
-    ids = [tuple(tokenizer.encode(separator + label, add_special_tokens=False)) for label in labels]
-    return (*reply.prompt_ids, *kept), told_apart(ids, facts_of(tokenizer).end)
+    if separator not in spelled:
+        ids = [tuple(tokenizer.encode(separator + label, add_special_tokens=False)) for label in labels]
+        spelled[separator] = told_apart(ids, facts_of(tokenizer).end)
+    return (*reply.prompt_ids, *kept), spelled[separator]
 
 
 def _deciding(episode: Episode) -> Completion | None:
