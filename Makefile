@@ -20,9 +20,7 @@ demo: $(READY)
 
 # Where the tests find other projects' commands, so that no test is skipped here that CI runs.
 TOOLS = GHAR_MEDS_TOOLS="$${GHAR_MEDS_TOOLS:-$(CURDIR)/.tools/bin}"
-# Python keeps what it has compiled, wherever a machine says otherwise: else each command that a test starts compiles
-# Transformers and Hydra anew.
-PYTEST = $(TOOLS) PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --durations=25
+PYTEST = $(TOOLS) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --durations=25
 PARALLEL = -n 2 --dist loadfile
 # One line a tree that passed `make test`; shared by all clones on this machine.
 GREEN = "$${GHAR_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/ghar}/green"

@@ -21,6 +21,10 @@ if TYPE_CHECKING:  # the fixtures import what they need: most tests need none of
     from ghar.envs.records import Records
     from ghar.envs.system import System
 
+# Many containers set it, and then each command that a test starts compiles Hydra and Transformers anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("WANDB_MODE", "offline")
 
