@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import tempfile
@@ -13,11 +14,16 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from ghar.scratch import use_own_folder
+from tests.selection import may_select, refuse_borrowed_marks
 
 if TYPE_CHECKING:  # the fixtures import what they need: most tests need none of it
     from ghar.config import Config
     from ghar.envs.records import Records
     from ghar.envs.system import System
+
+# Many containers set it, and then each command that a test starts compiles Hydra and Transformers anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("WANDB_MODE", "offline")
@@ -32,6 +38,27 @@ settings.register_profile("suite", derandomize=True, deadline=None, database=Non
                           suppress_health_check=[HealthCheck.too_slow])  # fmt: skip
 settings.register_profile("explore", parent=settings.get_profile("suite"), derandomize=False, print_blob=True)
 settings.load_profile("suite")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave a file unread where -m asks for no test of it: what it would import takes longer than some parts' tests."""
+    if collection_path.suffix != ".py" or may_select(config.option.markexpr, collection_path.read_text()):
+        return None
+    return True
+
+
+gc.disable()  # until all files are read: what they import stays, and looking through it again and again takes seconds
+
+
+def pytest_collection_finish() -> None:
+    """Look no more through what was imported."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    refuse_borrowed_marks(items)
 
 
 @pytest.fixture(autouse=True)

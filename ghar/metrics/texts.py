@@ -10,10 +10,12 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING
 
-from rouge_score.rouge_scorer import RougeScorer
-from rouge_score.tokenizers import Tokenizer
 from sacrebleu.metrics.bleu import BLEU
+
+if TYPE_CHECKING:
+    from rouge_score.rouge_scorer import RougeScorer
 
 _SINGLE = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
 TOKEN = re.compile(f"[{_SINGLE}]|(?:(?![{_SINGLE}])\\w)+")
@@ -83,16 +85,17 @@ def _grams(words: list[str], n: int) -> Grams:
     return Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1))
 
 
-class _Tokens(Tokenizer):
-    """`tokens` as rouge-score asks for them, which of its own has ASCII letters and digits alone."""
-
-    def tokenize(self, text: str) -> list[str]:
-        return tokens(text)
-
-
 @cache
 def _scorer() -> RougeScorer:
-    return RougeScorer(list(KINDS), tokenizer=_Tokens())
+    """With `tokens` for its own, which are ASCII letters and digits alone."""
+    from rouge_score.rouge_scorer import RougeScorer  # NLTK comes with it, for seconds, and few runs compare texts
+    from rouge_score.tokenizers import Tokenizer
+
+    class Tokens(Tokenizer):
+        def tokenize(self, text: str) -> list[str]:
+            return tokens(text)
+
+    return RougeScorer(list(KINDS), tokenizer=Tokens())
 
 
 @cache

@@ -10,7 +10,7 @@ import torch
 
 from benchmarks.memory import SIDES, Step, compare, take
 
-pytestmark = pytest.mark.heavy
+pytestmark = pytest.mark.slow
 
 TINY = Step("", "", 32, 2, 2, 64, threads=1, rows=4, prompt=8, reply=4, together=2)
 

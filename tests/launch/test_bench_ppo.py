@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.ppo import Spec, sides
 
-pytestmark = pytest.mark.heavy
+pytestmark = pytest.mark.slow
 
 TINY = Spec(32, 2, 2, 64, "lora", threads=1, prompts=4, prompt=8, reply=4, epochs=1, minibatches=2, repeats=1)
 
