@@ -72,6 +72,8 @@ def order_arms(
     if unknown := [name for name in arms if name not in ARMS]:
         raise SystemExit(f"--arms {','.join(unknown)}: choose among {', '.join(ARMS)}.")
     chosen = {name: ARMS[name] for name in arms}
+    if (folder / "sft").exists():
+        raise SystemExit(f"{folder} has the runs of one seed as earlier versions laid them: move them to seed-0 in it.")
     runs = [(folder / f"seed-{seed}", [*overrides, f"seed={seed}"]) for seed in range(seeds)]
     for own, settings in runs:
         train_arms(own, settings, chosen, timeout)

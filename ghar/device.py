@@ -13,8 +13,9 @@ GIB = 1 << 30
 # GiB that CUDA reports as free of an empty one, by the makers' sizes less what error correction and the driver keep
 GPUS = {
     "t4": 14.5, "v100": 31.5, "a10": 22.0, "l4": 22.0, "rtx4090": 23.5, "a40": 44.0, "l40s": 44.0, "a100-40gb": 39.0,
-    "a100": 79.0, "h100": 79.0, "h200": 139.0, "b200": 178.0,
+    "a100-80gb": 79.0, "a100": 79.0, "h100": 79.0, "h200": 139.0, "b200": 178.0,
 }  # fmt: skip
+KEPT = 0.03  # of a size in GB, by error correction and the driver
 LARGE = 70 * GIB
 
 
@@ -58,5 +59,5 @@ def planned_for(text: str) -> tuple[int, Device]:
             f"plan={text} names no GPU{f' (did you mean {near[0]}?)' if near else ''}: write true for this machine, or "
             f"processes and a GPU, as in 8xh100 or 4x48gb. Known: {', '.join(GPUS)}."
         )
-    memory = float(size[1]) if size else GPUS[name]
-    return int(found[1] or 1), Device("cuda", int(memory * GIB), name)
+    memory = float(size[1]) * 1e9 * (1 - KEPT) if size else GPUS[name] * GIB
+    return int(found[1] or 1), Device("cuda", int(memory), name)

@@ -13,7 +13,8 @@ from ghar.llm.gguf import missing_gguf
 
 def missing(config: Config, training: bool = True) -> list[str]:
     """A sentence for every file, folder and library that is not there. training: whether the teacher is asked too."""
-    return [*_files(config, training), *_libraries(config, training)]
+    elsewhere = isinstance(config.plan, str)  # planned for a machine that is not this one
+    return [*_files(config, training), *(() if elsewhere else _libraries(config, training))]
 
 
 def _files(config: Config, training: bool) -> Iterator[str]:

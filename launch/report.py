@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -30,8 +31,15 @@ def main(arguments: Sequence[str]) -> None:
     from ghar.metrics.run_comparison import write_several
     from ghar.trainers.runs.kept_config import kept_config
 
+    def kept(folder: Path) -> dict[str, Any] | None:
+        try:
+            return kept_config(folder)
+        except BadInput as error:  # of a version whose keys have no place today
+            print(f"{folder}: the page shows no configuration of this run. {error}", file=sys.stderr)
+            return None
+
     page = Path(out) if out else folders[0].parent / "runs.html"
-    print(f"Report: {write_several(folders, page, kept_config)}")
+    print(f"Report: {write_several(folders, page, kept)}")
 
 
 if __name__ == "__main__":

@@ -92,6 +92,8 @@ def workshop(arguments: Sequence[str]) -> tuple[StudyJobs, bool]:
     on: Any = given.get("on", "here")
     if on not in ("here", "torchrun", "ray"):
         raise BadInput(f"on={on} is no place to run: choose here, torchrun or ray.")
+    if given.get("plan", "false") not in ("true", "false"):
+        raise BadInput(f"plan={given['plan']}: a study is planned on this machine: write plan=true.")
     processes = given.get("processes", "1")
     if not processes.isdecimal() or not int(processes):
         raise BadInput(f"processes={processes} is no number of processes: write 1 or more.")

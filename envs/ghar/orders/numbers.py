@@ -94,15 +94,20 @@ def order_difference(a: Sequence[Row], b: Sequence[Row], column: str, draw: dict
 
 def mean_over_seeds(seeds: Sequence[Sequence[Row]], column: str, draw: dict[str, int]) -> Interval:
     """Mean over seeds of a column's mean on the same questions; seeds, patients and drugs are drawn."""
-    return _over_seeds(seeds[0], [[float(row[column]) for row in rows] for rows in seeds], draw)
+    return _over_seeds(seeds[0], [_in_order(seeds[0], rows, column) for rows in seeds], draw)
 
 
 def difference_over_seeds(
     a: Sequence[Sequence[Row]], b: Sequence[Sequence[Row]], column: str, draw: dict[str, int]
 ) -> Interval:
     """`order_difference` of seed i of policy a and seed i of policy b, and its mean over seeds, which are drawn too."""
-    pairs = [paired(one, two) for one, two in zip(a, b, strict=True)]
-    return _over_seeds(a[0], [[float(x[column]) - float(y[column]) for x, y in own] for own in pairs], draw)
+    first, second = ([_in_order(a[0], rows, column) for rows in seeds] for seeds in (a, b))
+    return _over_seeds(a[0], np.subtract(first, second).tolist(), draw)
+
+
+def _in_order(of: Sequence[Row], rows: Sequence[Row], column: str) -> list[float]:
+    """A column of `rows`, question by question as `of` has them."""
+    return [float(row[column]) for _, row in paired(of, rows)]
 
 
 def _over_seeds(rows: Sequence[Row], values: Sequence[Sequence[float]], draw: dict[str, int]) -> Interval:
