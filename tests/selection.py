@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from itertools import chain, combinations
+from itertools import combinations
 
 import pytest
 from _pytest.mark.expression import Expression
@@ -29,8 +29,12 @@ def may_select(expression: str, text: str) -> bool:
     whole = named_marks("\n".join(re.findall(r"^pytestmark = .*", text, re.MULTILINE)))
     some = named_marks(text) - whole
     wanted = Expression.compile(expression)
-    subsets = chain.from_iterable(combinations(some, size) for size in range(len(some) + 1))
-    return any(wanted.evaluate(whole.union(marks).__contains__) for marks in subsets)
+
+    def is_wanted(marks: Iterable[str]) -> bool:
+        has = whole.union(marks)
+        return wanted.evaluate(lambda name, **_: name in has)
+
+    return any(is_wanted(marks) for size in range(len(some) + 1) for marks in combinations(some, size))
 
 
 def refuse_borrowed_marks(items: Iterable[pytest.Item]) -> None:
