@@ -27,7 +27,7 @@ def representations(overrides: Sequence[str], folder: Path) -> dict[str, Any]:
     overrides: run_dir=RUN of a run that was evaluated and exported (ghar export), and eval.variants=[NAME] for another
     variant than ghar_rl. BadInput where either is missing.
     """
-    given = dict(text.partition("=")[::2] for text in overrides)
+    given = {key: value for key, _, value in (text.partition("=") for text in overrides)}
     run, variant = Path(given.get("run_dir", "")), given.get("eval.variants", "[ghar_rl]").strip("[]")
     summary, weights = RunFolder(run).summary(), run / "export" / "merged"
     if "run_dir" not in given or summary is None or not weights.is_dir():
