@@ -14,7 +14,7 @@ from typing import Any
 from ghar.metrics.runfolder import read_lines, write_lines, write_whole
 from ghar.trainers.runs.distributed import on_main, rank, world
 
-LEAST, MOST = 128, 32  # cases of a part, so that an engine's batches are filled; parts that would be enough
+LEAST, MOST = 64, 32  # cases of a part, so that an engine's batches are filled; parts that would be enough
 
 
 def parted(cases: Sequence[Any], in_flight: int) -> list[list[Any]]:
