@@ -64,11 +64,7 @@ def test_every_study_of_a_paper_is_here() -> None:
 @pytest.mark.parametrize("name", PAPERS)
 def test_every_cell_of_the_full_scale_is_the_papers(name: str) -> None:
     study, asked = full(name).study, 0
-    seen: set[tuple[str, str]] = set()  # a cell without a number to print is composed for one cohort
     for cell in cells_of(study):
-        if (cell.run.name, cell.task) in seen and not printed(study, cell):
-            continue
-        seen.add((cell.run.name, cell.task))
         config = composed(name, cell.id)
         assert study.paper is not None
         closed = {key for part in study.paper.where if part.holds(cell) for key in part.closed}
