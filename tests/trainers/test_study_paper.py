@@ -130,6 +130,24 @@ def test_the_reward_of_ghar_is_the_papers_at_the_full_scale() -> None:
     assert (own.grounding, own.repeats) == (0, 0)
 
 
+def test_the_preset_leaves_two_terms_out_and_nothing_else() -> None:
+    usual, paper = load(["system=ghar"]), load(["system=ghar_paper"])
+    assert paper == replace(usual, system=replace(usual.system, grounding=0, repeats=0), run_dir=paper.run_dir)
+    own: Any = load(["system=ghar_paper", "system.normalise=none", "reward.eta=5"]).system  # the literal sum of Eq. 14
+    assert (own.normalise, own.grounding, own.repeats) == ("none", 0, 0)
+
+
+def test_fixed_retrievals_of_a_comparator_are_not_the_papers_figure() -> None:
+    study = full("ghar").study
+    systems = {run.name: run.system for run in study.runs}
+    for table in study.tables:
+        fixed = [row for row in table.rows if "fixed_" in row]
+        other = any(systems[study.row(row).run] != "ghar" for row in fixed)
+        assert not other or "Not Figure 9(b)" in table.note, table.name
+    page = (Path(__file__).resolve().parents[2] / "envs/comparators/README.md").read_text()
+    assert not [line for line in page.splitlines() if "`fixed_1`" in line and line.endswith("GHAR, Fig. 9(b) |")]
+
+
 def samples(patients: int, positive: float) -> pl.DataFrame:
     labels = ["yes" if i < positive * patients else "no" for i in range(patients)]
     return pl.DataFrame({"subject_id": [str(i) for i in range(patients)], "label": labels})
