@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
@@ -17,9 +17,10 @@ from ghar.envs.kare.settings import Settings as KareSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
+SELECTORS: Any = tuple(TITLES)
 NAMES: dict[str, Iterable[str]] = {
     "ghar": [*ABLATIONS, *(f"{who}fixed_{rounds}" for who in ("", "scripted_") for rounds in FIXED)],
-    "graphwalker": [*walker_variants(tuple(TITLES)), ENCODER],
+    "graphwalker": [*walker_variants(SELECTORS), ENCODER],
     "kare": [*kare_variants(KareSettings(), "", True), *get_args(get_type_hints(KareSettings)["variant"])],
 }
 

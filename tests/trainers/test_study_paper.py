@@ -132,8 +132,9 @@ def test_the_reward_of_ghar_is_the_papers_at_the_full_scale() -> None:
 
 def test_the_preset_leaves_two_terms_out_and_nothing_else() -> None:
     usual, paper = load(["system=ghar"]), load(["system=ghar_paper"])
-    assert paper == replace(usual, system=replace(usual.system, grounding=0, repeats=0), run_dir=paper.run_dir)
-    own: Any = load(["system=ghar_paper", "system.normalise=none", "reward.eta=5"]).system  # the literal sum of Eq. 14
+    own: Any = usual.system
+    assert paper == replace(usual, system=replace(own, grounding=0, repeats=0), run_dir=paper.run_dir)
+    own = load(["system=ghar_paper", "system.normalise=none", "reward.eta=5"]).system  # the literal sum of Eq. 14
     assert (own.normalise, own.grounding, own.repeats) == ("none", 0, 0)
 
 
