@@ -27,8 +27,18 @@ from typing import Any
 
 LEAST_ID = 8  # ids below are left to padding and the end of text, so that no reply ends early
 RANK, ALPHA = 8, 16
-SMALLEST = {"hidden": 8, "layers": 1, "heads": 1, "vocab": 16, "prompts": 4, "prompt": 2, "reply": 2, "repeats": 0,
-            "turns": 1, "record": 0}
+SMALLEST = {
+    "hidden": 8,
+    "layers": 1,
+    "heads": 1,
+    "vocab": 16,
+    "prompts": 4,
+    "prompt": 2,
+    "reply": 2,
+    "repeats": 0,
+    "turns": 1,
+    "record": 0,
+}
 RATIOS = {
     "tokens per second": "times TRL's tokens per second",
     "tokens per processor second": "times TRL's tokens per processor second",

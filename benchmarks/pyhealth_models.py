@@ -23,6 +23,7 @@ KEYWORDS: Mapping[str, Mapping[str, Any]] = {  # what a model wants besides PyHe
 }
 BATCH, FEWEST = 64, 12  # samples; GRASP finds 12 clusters in each batch
 EPOCHS, PATIENCE, RATE = 50, 5, 1e-3
+NO_LOSS = 3  # exit code: no epoch had a validation loss that is a number
 
 
 def main(samples: Path, name: str, seed: int, answers: Path) -> None:
@@ -56,10 +57,10 @@ def _as_pyhealth(sample: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fit(torch: Any, model: Any, train: Sequence[Any], valid: Sequence[Any]) -> int:
-    """The epoch whose weights the model ends with."""
+    """The epoch whose weights the model ends with. Exits with `NO_LOSS` where there is none."""
     optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
     generator = torch.Generator().manual_seed(torch.initial_seed())
-    best, kept, at = float("inf"), model.state_dict(), 0
+    best, kept, at = float("inf"), {}, 0
     for epoch in range(1, EPOCHS + 1):
         model.train()
         for batch in _batches(train, torch.randperm(len(train), generator=generator).tolist()):
@@ -75,6 +76,8 @@ def _fit(torch: Any, model: Any, train: Sequence[Any], valid: Sequence[Any]) -> 
             kept = {key: value.clone() for key, value in model.state_dict().items()}
         elif epoch - at >= PATIENCE:
             break
+    if at == 0:
+        raise SystemExit(NO_LOSS)
     model.load_state_dict(kept)
     return at
 

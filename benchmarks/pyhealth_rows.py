@@ -4,12 +4,15 @@ and seed, and its answers in files that `study.py predictions=[NAME:FOLDER/NAME]
 from __future__ import annotations
 
 import json
+import os
 import subprocess
-import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from benchmarks.pyhealth_models import NO_LOSS
 from ghar.config import Config
 from ghar.data.cohort import Sample
 from ghar.data.tasks.visits import VISIT_TASKS
@@ -27,31 +30,31 @@ KINDS = (("conditions", "diagnoses"), ("procedures", "procedures"), ("drugs", "m
 def pyhealth_rows(
     folder: Path, seeds: int, overrides: Sequence[str], python: Path | None, models: Sequence[str], timeout: float
 ) -> dict[str, Any]:
-    """Model -> accuracy of each seed on the test samples; the files stand in folder/MODEL.
+    """Model -> accuracy of each seed on the test samples; the files stand in folder/MODEL, each beside its log.
 
-    python: of an environment with pyhealth==1.1.6. BadInput without one, for a task without visits, and for a training
-    that fails, with its last line.
+    python: of an environment with pyhealth==1.1.6. timeout: seconds that one training may take. BadInput without a
+    python, for a task without visits, and for a training that fails.
     """
     if python is None:
         raise BadInput("--pyhealth is missing: name the python of an environment with pyhealth==1.1.6.")
     config = load(list(overrides))
-    samples = folder / "samples.json"
-    export(config, samples)
     frame, labels = samples_frame(config), labels_of(config)
     found: dict[str, Any] = {"labels": list(labels), "test samples": int((frame["split"] == "test").sum())}
-    for model in models:
-        scores = []
-        for seed in range(seeds):
-            answers = folder / model / f"{config.data.name}-{config.task.name}-seed{seed}.csv"
-            _run([str(python), str(SCRIPT), str(samples), model, str(seed), str(answers)], timeout)
-            scores.append(read_outside(answers, labels, frame)["correct"].mean())
-        found[model] = scores
+    with TemporaryDirectory() as private:  # patients' codes stay no longer than they are read
+        samples = Path(private) / "samples.json"
+        export(config, samples)
+        for model in models:
+            scores = []
+            for seed in range(seeds):
+                answers = folder / model / f"{config.data.name}-{config.task.name}-seed{seed}.csv"
+                _run([str(python), str(SCRIPT), str(samples), model, str(seed), str(answers)], answers, timeout)
+                scores.append(read_outside(answers, labels, frame)["correct"].mean())
+            found[model] = scores
     return found
 
 
 def export(config: Config, path: Path) -> None:
-    """Write all samples with the codes of their visits, as PyHealth's models read them, into a file that you alone can
-    read."""
+    """Write all samples with the codes of their visits, as PyHealth's models read them."""
     if config.task.name not in VISIT_TASKS:
         raise BadInput(f"task={config.task.name} shows no visits: choose among {', '.join(VISIT_TASKS)}.")
     records = Records(config)
@@ -59,7 +62,6 @@ def export(config: Config, path: Path) -> None:
     parts = (("train", splits.train), ("valid", splits.valid), ("test", splits.test))
     rows = [_row(sample, name) for name, part in parts for sample in part]
     write_whole(path, json.dumps({"labels": list(records.task.labels), "samples": rows}))
-    path.chmod(0o600)
 
 
 def _row(sample: Sample, split: str) -> dict[str, Any]:
@@ -68,9 +70,20 @@ def _row(sample: Sample, split: str) -> dict[str, Any]:
     return {**who, "split": split, "label": sample.label, **codes}
 
 
-def _run(command: Sequence[str], timeout: float) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
-    print(done.stdout, end="", file=sys.stderr)
-    if done.returncode:
-        last = [line for line in done.stderr.splitlines() if line.strip()][-1:] or ["it printed nothing"]
-        raise BadInput(f"{' '.join(command[1:4])} ended with code {done.returncode}: {last[0][:300]}")
+def _run(command: Sequence[str], answers: Path, timeout: float) -> None:
+    """A training, whose words stay in a log of yours alone: a library may quote a patient in them."""
+    answers.parent.mkdir(parents=True, exist_ok=True)
+    log = answers.with_suffix(".log")
+    try:
+        with open(log, "wb", opener=partial(os.open, mode=0o600)) as out:
+            code = subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, timeout=timeout).returncode
+    except subprocess.TimeoutExpired:
+        raise BadInput(f"{answers.stem} of {answers.parent.name} took over {timeout:g} s: raise --timeout.") from None
+    except OSError as error:
+        raise BadInput(f"--pyhealth={command[0]} does not start ({error.strerror}): name a python.") from None
+    if code == NO_LOSS:
+        raise BadInput(
+            f"{answers.stem} of {answers.parent.name}: no validation loss is a number, so no weights answer."
+        )
+    if code:
+        raise BadInput(f"{answers.stem} of {answers.parent.name} ended with code {code}: {log} says why.")

@@ -7,7 +7,8 @@ layer nor mean.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,25 +25,46 @@ DOTS = 150  # per inch, of PNG
 def representations(overrides: Sequence[str], folder: Path) -> dict[str, Any]:
     """Distances between the labels that a run's replies name, as numbers and as folder/representations.svg and .png.
 
-    overrides: run_dir=RUN of a run that was evaluated and exported (ghar export), and eval.variants=[NAME] for another
-    variant than ghar_rl. BadInput where either is missing.
+    overrides: run_dir=RUN of a trained run, and eval.variants=[NAME] for another variant than ghar_rl that the weights
+    after RL answered. BadInput where they did not, or are not the best of the run by now.
     """
     given = {key: value for key, _, value in (text.partition("=") for text in overrides)}
     run, variant = Path(given.get("run_dir", "")), given.get("eval.variants", "[ghar_rl]").strip("[]")
-    summary, weights = RunFolder(run).summary(), run / "export" / "merged"
-    if "run_dir" not in given or summary is None or not weights.is_dir():
-        raise BadInput("Name a run with run_dir=RUN that is finished and exported: ghar export run_dir=RUN.")
-    from ghar.trainers.runs.models import load_saved
-
-    model, tokenizer = load_saved(weights, "float32")
+    summary = RunFolder(run).summary()
+    if "run_dir" not in given or summary is None:
+        raise BadInput("Name a finished run with run_dir=RUN.")
+    model, tokenizer = who_answered(run, summary, variant)
     rows = [row for row in RunFolder(run).episodes(variant) if row["prediction"] is not None and row["turns"]]
     if not rows:
         raise BadInput(f"{run} has no readable replies of {variant}: evaluate it with eval.variants=[{variant}].")
-    vectors = vectors_of(model.eval(), tokenizer, [row["turns"][-1] for row in rows])
+    vectors = vectors_of(model, tokenizer, [row["turns"][-1] for row in rows])
     labels, apart = distances(summary["task"]["labels"], [row["prediction"] for row in rows], vectors)
     for end, content in draw(labels, apart).items():
         (folder / f"representations.{end}").write_bytes(content)
     return {"labels": labels, "distances": apart.tolist(), "replies": len(rows), "by steps": by_steps(apart)}
+
+
+def who_answered(run: Path, summary: Mapping[str, Any], variant: str) -> tuple[Any, Any]:
+    """The model after RL that answered a variant, and its tokenizer."""
+    from ghar.trainers.agent import config_of
+    from ghar.trainers.evaluation.weights import find
+    from ghar.trainers.export import load_trained, merge
+    from ghar.trainers.runs.checkpoint import step_number
+
+    stage = (summary.get("answered_by") or {}).get(variant)
+    if stage != "trained":
+        by = "nothing" if stage is None else f"stage {stage}"
+        raise BadInput(f"{variant} was answered by {by} in {run}, not by the weights after RL: name another variant.")
+    config = config_of(run)
+    step = find(replace(config, eval=replace(config.eval, checkpoint=None))).step
+    found = None if step is None else step_number(step)
+    if step is None or found != summary.get("weights_step"):
+        raise BadInput(
+            f"{run} was evaluated at update {summary.get('weights_step')}, its best weights are of {found}: evaluate "
+            "it again."
+        )
+    actor, tokenizer = load_trained(config, step)
+    return merge(actor).eval(), tokenizer
 
 
 def vectors_of(model: Any, tokenizer: Any, turns: Sequence[dict[str, Any]]) -> np.ndarray:

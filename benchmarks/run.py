@@ -55,6 +55,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -137,6 +138,7 @@ def main() -> None:
     from benchmarks.result import tell
     from ghar.scratch import use_own_folder
 
+    os.umask(0o077)  # episodes and answers are of patients
     use_own_folder()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     tell(arguments.what, arguments.folder, WHAT[arguments.what](arguments))

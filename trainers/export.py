@@ -46,9 +46,7 @@ def export(config: Config) -> Path:
     step = find(config).step
     if step is None:
         raise BadInput(f"{run / 'checkpoints'} holds no checkpoint of RL to export: train the run first.")
-    base, tokenizer = load_sft(config, step.parent)
-    actor = make_actor(config, base, checkpoint.agents_of(step))
-    actor.load_trainable_state(checkpoint.load(step, identity(config, actor, tokenizer, step.parent)).weights)
+    actor, tokenizer = load_trained(config, step)
     target, partial = run / "export", run / ".export.partial"
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
@@ -68,6 +66,14 @@ def export(config: Config) -> Path:
     os.replace(partial, target)
     print(f"Exported {step.name}: {', '.join(sorted(path.name for path in target.iterdir()))} in {target}")
     return target
+
+
+def load_trained(config: Config, step: Path) -> tuple[ActorCritic, Any]:
+    """The actor as a checkpoint of RL holds it, and its tokenizer. BadInput for damaged weights."""
+    base, tokenizer = load_sft(config, step.parent)
+    actor = make_actor(config, base, checkpoint.agents_of(step))
+    actor.load_trainable_state(checkpoint.load(step, identity(config, actor, tokenizer, step.parent)).weights)
+    return actor, tokenizer
 
 
 def write_adapter(actor: ActorCritic, target: Path, base: Path) -> str:

@@ -144,9 +144,9 @@ class Kare:
 
     def ceilings(self, cases: Sequence[KareCase]) -> dict[str, float] | None:
         """What the communities of these cases allow at best, all of those that are found: who counts more tokens is
-        shown fewer."""
+        shown fewer. None where the model is shown no communities."""
         law = law_of(self.records.config.task.name)
-        if self.records.world is None or law is None:
+        if self.records.world is None or law is None or self.own.looks_up == "nothing":
             return None
         request = partial(look_up, "communities", self.records.config.retriever.top_n)
         shown = look_up_all(cases, request, self.corpus, UNCUT, words)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -12,7 +14,7 @@ import polars as pl
 import pytest
 import torch
 
-from benchmarks import pyhealth_models
+from benchmarks import pyhealth_models, run
 from benchmarks.pyhealth_rows import export, pyhealth_rows
 from ghar.envs.records import Records
 from ghar.errors import BadInput
@@ -70,3 +72,61 @@ def test_small_last_batches_join_the_one_before() -> None:
 def test_a_missing_environment_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="--pyhealth is missing"):
         pyhealth_rows(tmp_path, 1, [], None, ["StageNet"], 10.0)
+
+
+SCRIPTS = {  # what stands for a training -> what is said of it
+    "print('patient 4711')\nraise SystemExit('patient 4711')": r"ended with code 1: .*seed0\.log says why",
+    f"raise SystemExit({pyhealth_models.NO_LOSS})": "no validation loss is a number",
+    "import time\ntime.sleep(60)": "took over 2 s: raise --timeout",
+}
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_training_that_fails_is_a_sentence_without_a_patient(
+    script: str, world_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    stands_in = tmp_path / "model.py"
+    stands_in.write_text(script)
+    monkeypatch.setattr("benchmarks.pyhealth_rows.SCRIPT", stands_in)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    words = ["task=los", "data.patients=150", f"data.cache={world_cache}"]
+    with pytest.raises(BadInput, match=SCRIPTS[script]) as caught:
+        pyhealth_rows(tmp_path / "out", 1, words, Path(sys.executable), ["StageNet"], 2.0)
+    assert "4711" not in str(caught.value) + "".join(capfd.readouterr())
+    assert stat.S_IMODE((tmp_path / "out/StageNet/demo-los-seed0.log").stat().st_mode) == 0o600
+    assert not list(tmp_path.rglob("*samples.json*"))
+
+
+def test_a_python_that_is_not_there_is_a_sentence(world_cache: Path, tmp_path: Path) -> None:
+    words = ["task=los", "data.patients=150", f"data.cache={world_cache}"]
+    with pytest.raises(BadInput, match="--pyhealth=/no/python does not start"):
+        pyhealth_rows(tmp_path, 1, words, Path("/no/python"), ["StageNet"], 2.0)
+
+
+def test_weights_without_a_validation_loss_do_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pyhealth_models, "EPOCHS", 2)
+    part = [{**{key: [["a"]] for key in pyhealth_models.FEATURES}, "label": i % 2} for i in range(4)]
+    model = CountingModel(part, list(pyhealth_models.FEATURES), "label", "multiclass")
+    torch.nn.init.constant_(model.layer.weight, float("nan"))
+    with pytest.raises(SystemExit) as caught:
+        pyhealth_models._fit(torch, model, part, part)
+    assert caught.value.code == pyhealth_models.NO_LOSS
+
+
+def test_what_a_benchmark_writes_is_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def made(arguments: Any) -> dict[str, Any]:
+        (arguments.folder / "answers.csv").touch()
+        return {}
+
+    monkeypatch.setitem(run.WHAT, "papers", made)
+    monkeypatch.setattr("ghar.scratch.use_own_folder", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["run.py", "papers", "--folder", str(tmp_path / "kept")])
+    before = os.umask(0o022)
+    try:
+        run.main()
+    finally:
+        os.umask(before)
+    modes = {
+        path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "kept", *(tmp_path / "kept").iterdir())
+    }
+    assert modes == {"kept": 0o700, "answers.csv": 0o600, "papers.json": 0o600}

@@ -12,8 +12,9 @@ from ghar.configure import build
 from ghar.envs.system import settings_of
 from ghar.errors import BadInput
 from ghar.launch.entry import load
-from ghar.trainers.runs.kept_config import kept_config, upgraded
-from ghar.trainers.runs.resume import as_yaml, plain
+from ghar.metrics.runfolder import RunFolder
+from ghar.trainers.runs.kept_config import LENGTH, kept_config, upgraded
+from ghar.trainers.runs.resume import as_yaml, open_run, plain
 
 SHARES = {"past": 0.25, "reports": 0.2, "chained": 0.33, "slopes": 0.33, "two_steps": 0.25}
 
@@ -54,6 +55,22 @@ def test_a_run_does_not_go_on_under_another_schedule() -> None:
     assert "lr_warmup" not in upgraded(values)["trainer"]["rl"]
     rl = upgraded(values, going_on=True)["trainer"]["rl"]
     assert rl["lr_warmup"] == 5 and "curriculum" not in rl
+
+
+@pytest.mark.parametrize(("normalise", "goes_on"), [("range", True), ("running", True), ("none", False)])
+def test_a_half_trained_run_goes_on_without_a_length_that_is_cancelled(
+    normalise: str, goes_on: bool, tmp_path: Path
+) -> None:
+    words = [f"system.normalise={normalise}", f"run_dir={tmp_path}"]
+    values = kept(*words)
+    assert values["system"]["length"] == LENGTH
+    values["system"]["length"] = 5
+    RunFolder.open(tmp_path).write_config(yaml.safe_dump(values))
+    if goes_on:
+        assert open_run(load(words)) == (RunFolder(tmp_path), True)
+    else:
+        with pytest.raises(BadInput, match=r"system\.length is 5 there and 3 here"):
+            open_run(load(words))
 
 
 @pytest.mark.parametrize("text", ["trainer: x\n", "task: 3\n", "data: {two_steps: 0.1}\n"])

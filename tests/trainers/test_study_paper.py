@@ -23,6 +23,11 @@ from ghar.trainers.study.schema import Cell, Study, cells_of, read_study, rows_o
 COHORTS = {"ehr_rag": "[meds:/data/meds]", "exprag": "[mimic4:/data/iv]", "kare": "[mimic3:/data/iii,mimic4:/data/iv]",
            "graphwalker": "[mimic3:/data/iii,mimic4:/data/iv]"}  # fmt: skip
 ALL = "[mimic3:/data/iii,mimic4:/data/iv,eicu:/data/eicu]"
+AXES = {  # tables whose figure has lines -> the key that its axis is; x: 0 is a row that the key does not concern
+    ("exprag", "similar"): "system.top_k", ("graphwalker", "shots"): "system.k",
+    ("ghar_settings", "paths"): "system.max_paths", ("ghar_settings", "passages"): "retriever.top_n",
+    ("ghar_settings", "eta"): "reward.eta",
+}  # fmt: skip
 PAPERS = ["ehr_rag", "exprag", "ghar", "ghar_settings", "graphwalker", "kare"]
 GIVEN = ["kg.path=/data/kg.csv", "data.codes=/data/codes"]  # what every user of scale=full names
 
@@ -42,6 +47,28 @@ def printed(study: Study, cell: Cell) -> list[str]:
         here = {row for row, columns in cells.items() if any(c.split("/")[0] == cell.task for c in columns)}
         found += [row.name for row in rows_of(study, cell.run.name) if row.name in here & set(table.rows or cells)]
     return sorted(set(found))
+
+
+def test_the_axis_of_every_line_is_named_here() -> None:
+    lines = {(name, table.name) for name in studies() for table in study_of(name).tables if table.draw == "lines"}
+    assert lines == AXES.keys()
+
+
+def study_of(name: str) -> Study:
+    return workshop([f"study={name}", "seeds=[0]"])[0].study
+
+
+@pytest.mark.parametrize("scale", ["demo", "full"])
+@pytest.mark.parametrize(("name", "table"), AXES)
+def test_a_row_stands_at_the_value_of_its_key(name: str, table: str, scale: str) -> None:
+    shop = full(name) if scale == "full" else workshop([f"study={name}", "seeds=[0]"])[0]
+    [drawn] = [one for one in shop.study.tables if one.name == table]
+    section, key = AXES[name, table].split(".")
+    rows, values = [shop.study.row(row) for row in drawn.rows], {}
+    for cell in cells_of(shop.study):
+        if cell.run.name not in values and cell.run.name in {row.run for row in rows}:
+            values[cell.run.name] = getattr(getattr(load(shop.overrides(cell)), section), key)
+    assert not [(row.name, values[row.run]) for row in rows if row.x not in (0, values[row.run])]
 
 
 @cache
@@ -97,6 +124,25 @@ def test_the_reward_of_ghar_is_the_papers_at_the_full_scale() -> None:
     [cell] = [c for c in cells_of(full("ghar").study) if c.id == "ghar-mimic3-los-seed0"]
     own: Any = composed("ghar", cell.id).system
     assert (own.grounding, own.repeats) == (0, 0)
+
+
+def test_the_preset_leaves_two_terms_out_and_nothing_else() -> None:
+    usual, paper = load(["system=ghar"]), load(["system=ghar_paper"])
+    own: Any = usual.system
+    assert paper == replace(usual, system=replace(own, grounding=0, repeats=0), run_dir=paper.run_dir)
+    own = load(["system=ghar_paper", "system.normalise=none", "reward.eta=5"]).system  # the literal sum of Eq. 14
+    assert (own.normalise, own.grounding, own.repeats) == ("none", 0, 0)
+
+
+def test_fixed_retrievals_of_a_comparator_are_not_the_papers_figure() -> None:
+    study = full("ghar").study
+    systems = {run.name: run.system for run in study.runs}
+    for table in study.tables:
+        fixed = [row for row in table.rows if "fixed_" in row]
+        other = any(systems[study.row(row).run] != "ghar" for row in fixed)
+        assert not other or "Not Figure 9(b)" in table.note, table.name
+    page = (Path(__file__).resolve().parents[2] / "envs/comparators/README.md").read_text()
+    assert not [line for line in page.splitlines() if "`fixed_1`" in line and line.endswith("GHAR, Fig. 9(b) |")]
 
 
 def samples(patients: int, positive: float) -> pl.DataFrame:

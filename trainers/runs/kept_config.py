@@ -17,6 +17,7 @@ DROPPED: dict[str, dict[str, Any]] = {
     "model": {"heads": 2}, "trainer.base": {"lr": 4e-3}, "rllib": {"hidden": 64}, "retriever": {"batch": 64},
     "engine": {"device": None}, "trainer.rl": {"lr_warmup": 0, "curriculum": 0},
 }  # fmt: skip
+LENGTH = 3  # what system.length is wherever system.normalise cancels it, since another value is refused
 PRINTED = {"ratio": ("reference", "eq16"), "critic_target": ("reward", "eq17")}
 
 
@@ -41,6 +42,7 @@ def upgraded(values: dict[str, Any], going_on: bool = False) -> dict[str, Any]:
     _model(made.get("model"))
     _rl(_part(made, "trainer.rl"))
     _deepspeed(made.get("deepspeed"))
+    _system(made.get("system"))
     for section, dropped in DROPPED.items():
         part = _part(made, section) or {}
         for name, today in dropped.items():
@@ -101,3 +103,8 @@ def _deepspeed(deepspeed: dict[str, Any] | None) -> None:
     stage, offload, auto = (deepspeed.pop(name, None) for name in ("stage", "offload", "auto"))
     named = "none" if stage is None else f"zero{stage}" + ("_offload" if offload else "")
     deepspeed["zero"] = "auto" if auto else named
+
+
+def _system(system: dict[str, Any] | None) -> None:
+    if system is not None and "length" in system and system.get("normalise") != "none":
+        system["length"] = LENGTH

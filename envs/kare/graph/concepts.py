@@ -51,9 +51,7 @@ class ConceptSets:
         return {name: i for i, name in enumerate(self.names)}
 
 
-def concept_sets(
-    samples: Iterable[Sample], name_of: Callable[[str], str], coding: Iterable[str] = ()
-) -> ConceptSets:
+def concept_sets(samples: Iterable[Sample], name_of: Callable[[str], str], coding: Iterable[str] = ()) -> ConceptSets:
     """The set of each visit that `samples`, those of the training split alone, show.
 
     name_of: text of a code as patients' texts show it. coding: further codes of conditions, procedures and drugs whose

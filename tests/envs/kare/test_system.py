@@ -91,6 +91,14 @@ def test_what_stands_in_the_system(system: System[KareCase]) -> None:
     assert {"test samples with a concept that has no node", "graph nodes"} <= system.report.counts.keys()
 
 
+def test_no_bound_is_told_of_communities_that_the_model_is_not_shown(system: System[KareCase]) -> None:
+    kare, cases = shared(system), system.cases.test
+    assert set(kare.ceilings(cases) or {}) == {"parametric", "communities"}
+    for variant, bound in (("no_patients", True), ("base", False)):
+        other = replace(kare, own=replace(kare.own, variant=variant))
+        assert (other.ceilings(cases) is not None) == bound
+
+
 def test_another_reader_shares_all_but_the_texts(system: System[KareCase]) -> None:
     other = system.read_by(Reader(count=lambda text: 3 * len(text.split())))
     assert other.corpus is system.corpus and [c.sample_id for c in other.cases.test] == [
@@ -108,9 +116,7 @@ def test_what_other_processes_play_with_can_be_sent(system: System[KareCase]) ->
     assert [e.prediction for e in first] == [e.prediction for e in second]
 
 
-def test_what_is_built_is_opened_again(
-    cache: Path, system: System[KareCase], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_built_is_opened_again(cache: Path, system: System[KareCase], monkeypatch: pytest.MonkeyPatch) -> None:
     def no_one(*_: Any) -> None:
         raise AssertionError("asked although everything is there")
 
