@@ -45,7 +45,7 @@ from ghar.trainers.memory import check_machine, fitted
 from ghar.trainers.plain import check as check_plain
 from ghar.trainers.plain import train as train_plain
 from ghar.trainers.rl.loop import reinforce
-from ghar.trainers.rl.schedule import check_schedule
+from ghar.trainers.rl.schedule import check_schedule, hold_schedule
 from ghar.trainers.rl.workers import MakeWorkers, local
 from ghar.trainers.runs.code import commit
 from ghar.trainers.runs.distributed import main_first, on_main, rank, together
@@ -135,7 +135,7 @@ def train(config: Config, make_workers: MakeWorkers = local) -> None:
     if make_workers is local and config.ray is not None and config.ray.max_staleness:
         raise BadInput(f"ray.max_staleness={config.ray.max_staleness} needs launch/train_ray.py: start that instead.")
     config = fitted(config, int(os.environ.get("WORLD_SIZE", "1")))
-    check_schedule(config.trainer.rl)
+    check_schedule(config.trainer)
     if config.trainer.method == "plain":
         check_plain(config)
     path = Path(config.run_dir)
@@ -167,6 +167,7 @@ def _train(config: Config, folder: RunFolder, resumed: bool, make_workers: MakeW
         for name in config.eval.variants or ():
             table.variant(name)  # before hours of training, not after
         on_main(lambda: hold_data(folder, data_print(system, records)))
+        on_main(lambda: hold_schedule(folder, config.trainer.rl))
     logger, seconds = _logger(config, system, folder), {"data": time.monotonic() - start}
     run = TrainingRun(records, system, table, folder, logger, resumed, seconds)
     on_main(lambda: print(banner(config, system)))
