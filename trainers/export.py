@@ -47,7 +47,7 @@ def export(config: Config) -> Path:
     if step is None:
         raise BadInput(f"{run / 'checkpoints'} holds no checkpoint of RL to export: train the run first.")
     base, tokenizer = load_sft(config, step.parent)
-    actor = make_actor(config, base, checkpoint.agents_of(step))
+    actor = make_actor(config, base, checkpoint.agents_of(step), learns=False)
     actor.load_trainable_state(checkpoint.load(step, identity(config, actor, tokenizer, step.parent)).weights)
     target, partial = run / "export", run / ".export.partial"
     shutil.rmtree(partial, ignore_errors=True)

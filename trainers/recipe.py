@@ -32,6 +32,7 @@ from ghar.envs.play import stage_of
 from ghar.envs.records import Records, of_credentialed
 from ghar.envs.system import DemoPretraining, System
 from ghar.errors import BadInput
+from ghar.interrupt import stopped_told
 from ghar.metrics.logger import Logger, start_logger
 from ghar.metrics.runfolder import RunFolder
 from ghar.privacy import ask_gate, keep_log
@@ -63,8 +64,7 @@ PHASES = {
 }  # fmt: skip
 RFT = "rejection-sampling fine-tuning"  # the phase "rl" where trainer.method=rft
 LESSONS, SFT_STEPS = "lessons.npz", "sft-steps"  # in checkpoints/: see trainers/sft/examples.py; SFT on its way
-
-
+AGAIN = "start again with resume=never, as a plain training goes on from nothing that is saved."
 VALIDATED = {"eval/reward": "reward", "eval/accuracy": "accuracy", "eval/retrieval_rate": "retrieval_rate"}
 TRAINED = {
     "train/accuracy": "accuracy", "train/explained_variance": "critic explains",
@@ -138,8 +138,17 @@ def train(config: Config, make_workers: MakeWorkers = local) -> None:
     check_schedule(config.trainer)
     if config.trainer.method == "plain":
         check_plain(config)
+        with full_disk_told(Path(config.run_dir), AGAIN), stopped_told(AGAIN.capitalize()):
+            _in_folder(config, make_workers)
+    else:
+        with full_disk_told(Path(config.run_dir)):
+            _in_folder(config, make_workers)
+
+
+def _in_folder(config: Config, make_workers: MakeWorkers) -> None:
+    """`train` where the configuration can be trained: in its run folder, which is held for the duration."""
     path = Path(config.run_dir)
-    with ExitStack() as held, full_disk_told(path), together(config.deepspeed.stage):
+    with ExitStack() as held, together(config.deepspeed.stage):
         use_cores(config.threads)
         torch.manual_seed(config.seed)
         on_main(lambda: ask_gate(config, lambda: of_credentialed(config)))
