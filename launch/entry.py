@@ -354,7 +354,10 @@ def _compose(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def _chooses(override: Override) -> bool:
-    """Whether only Hydra can take it: it names a file of conf/, several values, or a key of Hydra's own."""
+    """Whether only Hydra can take it: it names a file of conf/, several values, or a key of Hydra's own.
+
+    `_wrong` has refused by now what names a group elsewhere, as one that hydra.searchpath would lead to.
+    """
     group = (CONF / override.key_or_group).is_dir() and not isinstance(override.value(), dict)
     return group or override.is_sweep_override() or override.key_or_group.split(".")[0].split("/")[0] == "hydra"
 

@@ -18,6 +18,7 @@ import torch
 from ghar.config import RlConfig
 from ghar.envs.play import play, stage_of
 from ghar.envs.rollout import derive_seed
+from ghar.envs.system import WORDS as WORDS_READER
 from ghar.episode import Completion, Episode, Prediction, Turn
 from ghar.errors import BadInput
 from ghar.launch import entry
@@ -43,6 +44,7 @@ from tests.trainers.tiny import AGENTS, ROLES, VOCAB, build, for_two, perturb, t
 LEFT_OUT = {  # of trainer.rl, as the comment on `plain.SUPPORTED` says
     "value_epochs", "value_minibatches", "value_warmup", "micro_tokens", "save_every",
 }  # fmt: skip
+WRITTEN = {(): "[]", None: "null", False: "false"}  # as a command line has them
 CHOICES = ((5, 6), (9, 10), (9, 11, 12))
 
 
@@ -212,6 +214,14 @@ def test_a_variant_that_needs_further_training_is_named_and_the_folder_is_free_a
     assert not (tmp_path / "run" / "config.yaml").exists()
 
 
+def test_the_page_names_each_key_that_it_refuses():
+    page = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
+    table = page.partition("| key | values of a plain training |")[2].partition("\n\n")[0]
+    for key, values in plain.SUPPORTED.items():
+        [line] = re.findall(rf"^\| `{re.escape(key)}` \| (.*) \|$", table, re.MULTILINE)
+        assert [word.strip("`") for word in line.split(", ")] == [WRITTEN.get(value, str(value)) for value in values]
+
+
 def test_by_default_it_evaluates_the_variants_that_it_trains_and_names_the_others(small_system, small_config, capsys):
     given = small_config("trainer.method=plain")
     found = plain.playable(small_system, small_system, given)
@@ -219,6 +229,22 @@ def test_by_default_it_evaluates_the_variants_that_it_trains_and_names_the_other
     assert "label_sft" in small_system.listed and "label_sft, so its evaluation leaves" in capsys.readouterr().out
     named = replace(given, eval=replace(given.eval, variants=("ghar_rl",)))
     assert plain.playable(small_system, small_system, named) == named and not capsys.readouterr().out
+
+
+def test_what_it_can_train_is_what_it_evaluates(small_config, tmp_path: Path, monkeypatch):
+    for name in ("start_model", "imitate"):
+        monkeypatch.setattr(plain, name, lambda *_: (SimpleNamespace(), {}))
+    for name in ("fine_tune", "save_model", "Policies", "reinforce"):
+        monkeypatch.setattr(plain, name, lambda *_: ())
+    monkeypatch.setattr(plain, "reader_of", lambda *_: WORDS_READER)
+
+    def played(table: Any, config: Any, folder: Any) -> None:
+        raise BadInput(",".join(config.eval.variants))
+
+    monkeypatch.setattr(plain, "evaluate_system", played)
+    with pytest.raises(BadInput, match=r"ghar_sft") as caught:
+        train(small_config("trainer.method=plain", f"run_dir={tmp_path / 'run'}"))
+    assert "label_sft" not in str(caught.value)
 
 
 def test_who_stops_it_or_fills_its_disk_is_not_promised_that_it_goes_on(
