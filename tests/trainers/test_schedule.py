@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,10 +12,12 @@ import numpy as np
 import pytest
 import torch
 
+from ghar.config import Config
 from ghar.errors import BadInput
 from ghar.launch.entry import load
 from ghar.metrics.runfolder import RunFolder
 from ghar.rewards.compose import EpisodeReward
+from ghar.trainers import recipe
 from ghar.trainers.rl import sampling
 from ghar.trainers.rl.learner import PlainLearner
 from ghar.trainers.rl.sampling import telling
@@ -109,6 +112,27 @@ def test_a_run_does_not_go_on_with_a_module_that_was_edited(tmp_path: Path, monk
     table.cache_clear()  # as in another process
     with pytest.raises(BadInput, match=rf"schedule={name} gave other shares: put the module back"):
         hold_schedule(folder, rl)
+    table.cache_clear()
+
+
+def test_a_training_that_was_killed_asks_whether_its_module_is_the_same(
+    small_config: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def killed(run: object) -> None:
+        raise KeyboardInterrupt
+
+    name = own_schedule(tmp_path, monkeypatch, "def lr(update, updates):\n    return 0.5\n")
+    config = small_config(f"trainer.rl.schedule={name}", f"run_dir={tmp_path / 'run'}", "trainer.rl.updates=3")
+    monkeypatch.setattr(recipe, "_warm_up", killed)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            recipe.train(config)
+    monkeypatch.setattr(importlib.import_module(name), "lr", lambda update, updates: 0.25)
+    table.cache_clear()
+    with pytest.raises(BadInput, match="gave other shares"):
+        recipe.train(config)
+    with pytest.raises(KeyboardInterrupt):
+        recipe.train(replace(config, resume="never"))
     table.cache_clear()
 
 
