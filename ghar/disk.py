@@ -100,8 +100,13 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def full_disk_told(folder: Path) -> Iterator[None]:
-    """Turn the error of a full disk under `folder`, whichever library met it, into BadInput; others pass through."""
+def full_disk_told(
+    folder: Path, then: str = "start the same command again, it goes on from its newest checkpoint."
+) -> Iterator[None]:
+    """Turn the error of a full disk under `folder`, whichever library met it, into BadInput; others pass through.
+
+    then: what to do once there is room.
+    """
     try:
         yield
     except Exception as error:
@@ -110,7 +115,7 @@ def full_disk_told(folder: Path) -> Iterator[None]:
         free = shutil.disk_usage(folder).free / 1e6
         raise BadInput(
             f"The disk of {folder} is full ({free:.0f} MB are free), so the last write was given up: make room and "
-            "start the same command again, it goes on from its newest checkpoint."
+            f"{then}"
         ) from error
 
 

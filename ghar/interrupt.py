@@ -20,6 +20,15 @@ def stop_on_terminate() -> None:
 
 
 @contextmanager
+def stopped_told(then: str) -> Iterator[None]:
+    """For the duration, whoever stops the work leaves with this sentence in place of the launcher's own."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(then) from None
+
+
+@contextmanager
 def finishing(what: str) -> Iterator[Callable[[], bool]]:
     """For the duration a first signal is only noted: the function that is yielded tells of it, and whoever asks saves
     and stops. A second one stops at once. what: is finished, for the message. Outside the main thread nothing changes.

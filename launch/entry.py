@@ -47,6 +47,7 @@ OWN = {
     "data": ("meds", "data.name"), "task": ("read", "task.name"), "retriever": ("tfidf", "retriever.kind"),
     "engine": ("hf", "engine.kind"),
 }  # fmt: skip
+GOES_ON = "The same command goes on from what is saved."
 OmegaConf.register_new_resolver("user_cache", lambda: str(user_cache()), replace=True)
 
 
@@ -71,6 +72,7 @@ def launch(job: Callable[[Config], None], sends: bool = True) -> None:
         _stop(error)
 
     failed: list[str] = []
+
     # Hydra parses the command line again, and turns an exception of the task into exit code 1 and a traceback.
     @hydra.main(version_base=None, config_path=str(CONF), config_name="config")
     def task(values: DictConfig) -> None:
@@ -121,9 +123,9 @@ def _told() -> Iterator[None]:
         yield
     except BadInput as error:
         _stop(error)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         if os.environ.get("RANK", "0") == "0":
-            print("Stopped. The same command goes on from what is saved.", file=sys.stderr)
+            print(f"Stopped. {error.args[0] if error.args else GOES_ON}", file=sys.stderr)
         raise SystemExit(EXIT) from None
     except Exception as error:
         sentence = told(error) or fate(error)
@@ -352,7 +354,10 @@ def _compose(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def _chooses(override: Override) -> bool:
-    """Whether only Hydra can take it: it names a file of conf/, several values, or a key of Hydra's own."""
+    """Whether only Hydra can take it: it names a file of conf/, several values, or a key of Hydra's own.
+
+    `_wrong` has refused by now what names a group elsewhere, as one that hydra.searchpath would lead to.
+    """
     group = (CONF / override.key_or_group).is_dir() and not isinstance(override.value(), dict)
     return group or override.is_sweep_override() or override.key_or_group.split(".")[0].split("/")[0] == "hydra"
 

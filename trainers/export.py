@@ -71,7 +71,7 @@ def export(config: Config) -> Path:
 def load_trained(config: Config, step: Path) -> tuple[ActorCritic, Any]:
     """The actor as a checkpoint of RL holds it, and its tokenizer. BadInput for damaged weights."""
     base, tokenizer = load_sft(config, step.parent)
-    actor = make_actor(config, base, checkpoint.agents_of(step))
+    actor = make_actor(config, base, checkpoint.agents_of(step), learns=False)
     actor.load_trainable_state(checkpoint.load(step, identity(config, actor, tokenizer, step.parent)).weights)
     return actor, tokenizer
 

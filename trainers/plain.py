@@ -56,7 +56,7 @@ from ghar.trainers.sft.warmup import chosen, sample_references
 from ghar.trainers.teacher import teaching
 
 # section.key -> the values that this file implements; trainer.method=mappo implements all. Of trainer.rl it also leaves
-# out what is about a critic of its own (refused), speed (micro_tokens) and stops (save_every, patience).
+# out what is about a critic of its own (refused), speed (micro_tokens) and resuming (save_every).
 SUPPORTED: dict[str, tuple[Any, ...]] = {
     "trainer.rl.estimator": ("gae", "rloo"), "trainer.rl.credit": ("turn",),
     "trainer.rl.per_agent": (False,), "trainer.rl.aggregate": ("token",), "trainer.rl.as_printed": ((),),
@@ -76,7 +76,7 @@ def train(config: Config, folder: RunFolder) -> None:
     with given_back(folder, resumed=False):
         system = systems.build(records)  # envs/NAME/system.py
         table = table_of(system, records)  # the system with what else stands in the final table
-        check_system(system, table, config)
+        config = playable(system, table, config)
         ask_gate(config, lambda: system.origin.credentialed)  # once more, of what has been read
         hold_data(folder, data_print(system, records))
 
@@ -119,20 +119,27 @@ def check(config: Config) -> None:
         raise BadInput("A plain training has no critic of its own: set model.critic=head or trainer.method=mappo.")
 
 
-def check_system(system: System[Any], table: System[Any], config: Config) -> None:
-    """BadInput for a system that writes its own training examples, and for a variant that needs further SFT."""
+def playable(system: System[Any], table: System[Any], config: Config) -> Config:
+    """The configuration with the variants to evaluate: by default those that need no further SFT, which is printed.
+
+    BadInput for one that is asked for and needs it, and for a system that writes its own training examples.
+    """
     if not system.agents or system.training.examples is not None:
         raise BadInput(f"A plain training has no teacher of system={system.name}: set trainer.method=mappo.")
     names = config.eval.variants or table.listed
-    if more := [name for name in names if table.variant(name).who in system.training.stages]:
+    more = [name for name in names if table.variant(name).who in system.training.stages]
+    if more and config.eval.variants:
         raise BadInput(f"A plain training does not train {', '.join(more)}: name others in eval.variants.")
+    if more:
+        print(f"A plain training does not train {', '.join(more)}, so its evaluation leaves them out.", flush=True)
+    return replace(config, eval=replace(config.eval, variants=tuple(name for name in names if name not in more)))
 
 
 def save(
     system: System[Any], config: Config, policy: Policies, tokenizer: Any, folder: Path, row: dict[str, Any]
 ) -> None:
     """Write the weights after an update as the fast trainer writes its own, folder/step-N, with their score."""
-    actor = make_actor(config, policy.model, system.agents)
+    actor = make_actor(config, policy.model, system.agents, learns=False)
     for agent, head in policy.heads.items():
         actor.heads[agent].load_state_dict(head.state_dict())
     weights, state = actor.trainable_state(), {"running": None}
@@ -493,9 +500,12 @@ def reinforce(
     optimizer = torch.optim.AdamW(groups, weight_decay=0.0)
     shaping = system.training.shaping  # R_all of an episode (Eq. 14, GHAR; rewards/), with its sample's reference
     shaped = None if shaping is None else shaping.reward
+    best, waited = -float("inf"), 0  # on validation so far; validations since
     patients = min(max(1, rl.episodes // rl.attempts), len(system.cases.train))
     upcoming: list[int] = []  # training samples, each once a pass
     for step in range(1, rl.updates + 1):
+        if waited == rl.patience:
+            return
         if len(upcoming) < patients:
             upcoming += [i for i in rng.permutation(len(system.cases.train)).tolist() if i not in upcoming]
         cases, upcoming = [system.cases.train[i] for i in upcoming[:patients]], upcoming[patients:]
@@ -510,9 +520,12 @@ def reinforce(
         for group, peak in zip(optimizer.param_groups, (rl.lr, rl.value_lr), strict=True):
             group["lr"] = peak * share["lr"]
         row = update(policy, optimizer, replies_of(episodes, rewards), rewards, scaled(rl, share), rng)
-        row |= {"train/reward": float(np.mean([r.total for r in rewards]))}
+        row |= {"train/reward": float(np.mean([r.total for r in rewards])), "train/lr": rl.lr * share["lr"]}
+        row |= {"train/kl/weight": rl.kl * share["kl"]}
         if step % rl.eval_every == 0 or step == rl.updates:
             row |= validate(system, config, policy, tokenizer, system.cases.valid[: rl.eval_samples])
+            score = row[f"eval/{rl.select}"]
+            best, waited = (score, 0) if score > best else (best, waited + 1)
         yield {"phase": "rl", "step": step, **row}
 
 

@@ -32,6 +32,7 @@ from ghar.envs.play import stage_of
 from ghar.envs.records import Records, of_credentialed
 from ghar.envs.system import DemoPretraining, System
 from ghar.errors import BadInput
+from ghar.interrupt import stopped_told
 from ghar.metrics.logger import Logger, start_logger
 from ghar.metrics.runfolder import RunFolder
 from ghar.privacy import ask_gate, keep_log
@@ -45,7 +46,7 @@ from ghar.trainers.memory import check_machine, fitted
 from ghar.trainers.plain import check as check_plain
 from ghar.trainers.plain import train as train_plain
 from ghar.trainers.rl.loop import reinforce
-from ghar.trainers.rl.schedule import check_schedule
+from ghar.trainers.rl.schedule import check_schedule, hold_schedule
 from ghar.trainers.rl.workers import MakeWorkers, local
 from ghar.trainers.runs.code import commit
 from ghar.trainers.runs.distributed import main_first, on_main, rank, together
@@ -63,8 +64,7 @@ PHASES = {
 }  # fmt: skip
 RFT = "rejection-sampling fine-tuning"  # the phase "rl" where trainer.method=rft
 LESSONS, SFT_STEPS = "lessons.npz", "sft-steps"  # in checkpoints/: see trainers/sft/examples.py; SFT on its way
-
-
+AGAIN = "start again with resume=never, as a plain training goes on from nothing that is saved."
 VALIDATED = {"eval/reward": "reward", "eval/accuracy": "accuracy", "eval/retrieval_rate": "retrieval_rate"}
 TRAINED = {
     "train/accuracy": "accuracy", "train/explained_variance": "critic explains",
@@ -135,11 +135,20 @@ def train(config: Config, make_workers: MakeWorkers = local) -> None:
     if make_workers is local and config.ray is not None and config.ray.max_staleness:
         raise BadInput(f"ray.max_staleness={config.ray.max_staleness} needs launch/train_ray.py: start that instead.")
     config = fitted(config, int(os.environ.get("WORLD_SIZE", "1")))
-    check_schedule(config.trainer.rl)
+    check_schedule(config.trainer)
     if config.trainer.method == "plain":
         check_plain(config)
+        with full_disk_told(Path(config.run_dir), AGAIN), stopped_told(AGAIN.capitalize()):
+            _in_folder(config, make_workers)
+    else:
+        with full_disk_told(Path(config.run_dir)):
+            _in_folder(config, make_workers)
+
+
+def _in_folder(config: Config, make_workers: MakeWorkers) -> None:
+    """`train` where the configuration can be trained: in its run folder, which is held for the duration."""
     path = Path(config.run_dir)
-    with ExitStack() as held, full_disk_told(path), together(config.deepspeed.stage):
+    with ExitStack() as held, together(config.deepspeed.stage):
         use_cores(config.threads)
         torch.manual_seed(config.seed)
         on_main(lambda: ask_gate(config, lambda: of_credentialed(config)))
@@ -167,6 +176,7 @@ def _train(config: Config, folder: RunFolder, resumed: bool, make_workers: MakeW
         for name in config.eval.variants or ():
             table.variant(name)  # before hours of training, not after
         on_main(lambda: hold_data(folder, data_print(system, records)))
+        on_main(lambda: hold_schedule(folder, config.trainer.rl))
     logger, seconds = _logger(config, system, folder), {"data": time.monotonic() - start}
     run = TrainingRun(records, system, table, folder, logger, resumed, seconds)
     on_main(lambda: print(banner(config, system)))

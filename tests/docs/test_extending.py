@@ -133,12 +133,10 @@ def test_a_reward_term_and_a_metric_stand_with_the_others(small_config: Callable
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["mappo", "plain"])
 def test_a_schedule_sets_the_kl_weight_of_each_update(
-    method: str, small_config: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    method: str, small_config: Callable[..., Config], tmp_path: Path
 ) -> None:
-    from ghar.trainers import plain
     from ghar.trainers.recipe import train
 
-    monkeypatch.setattr(plain, "update", lambda *given: {"train/kl/weight": given[4].kl, "train/loss/policy": 0.0})
     config = small_config(
         f"trainer.method={method}", "trainer.rl.schedule=mine.kl_falls", "trainer.rl.kl=0.5", "trainer.base.steps=0",
         "trainer.warmup.samples=20", "trainer.warmup.epochs=1", "trainer.rl.updates=3", "trainer.rl.episodes=4",

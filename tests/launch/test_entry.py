@@ -244,6 +244,8 @@ def test_real_launchers_report_every_mistake_at_once(tmp_path: Path) -> None:
     ("+trainer.rl.extra=1", "There is no key trainer.rl.extra"),
     ("trainer.rl={lr: 1}", "one by one"),
     ("seed", "cannot be read"),
+    ("/system=exprag", "cannot be read"),
+    ("system@other=exprag", "Could not override"),
     ("~task", "leave it out"),
     ("seed=1,2", "--multirun"),
     ("run_dir=${nowhere}", "nowhere"),
@@ -253,6 +255,15 @@ def test_a_bad_override_says_what_to_write(override: str, said: str) -> None:
     with pytest.raises(BadInput, match=r".") as caught:
         load([override])
     assert said in str(caught.value)
+
+
+def test_a_folder_that_hydra_is_pointed_to_adds_no_group_and_no_choice(tmp_path: Path) -> None:
+    """Groups and choices are those of conf/; a choice of the user's own is a module."""
+    for group, override in {"theirs": "+theirs=own", "retriever": "retriever=own"}.items():
+        (tmp_path / group).mkdir()
+        (tmp_path / group / "own.yaml").write_text("kind: tfidf\n")
+        with pytest.raises(BadInput, match=r"^There is no (key theirs|retriever=own)[:.]"):
+            load([f"hydra.searchpath=[file://{tmp_path}]", override])
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

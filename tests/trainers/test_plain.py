@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import errno
 import json
 import re
 from dataclasses import fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,26 +17,34 @@ import torch
 
 from ghar.config import RlConfig
 from ghar.envs.play import play, stage_of
+from ghar.envs.rollout import derive_seed
+from ghar.envs.system import WORDS as WORDS_READER
 from ghar.episode import Completion, Episode, Prediction, Turn
 from ghar.errors import BadInput
+from ghar.launch import entry
 from ghar.llm.engine import Request
 from ghar.llm.hf import HFEngine
 from ghar.llm.models import untrained
 from ghar.llm.policy import EnginePolicy
+from ghar.metrics.runfolder import RunFolder
 from ghar.rewards.compose import EpisodeReward
-from ghar.trainers import plain
+from ghar.trainers import plain, recipe
 from ghar.trainers.evaluation.evaluate import evaluate
+from ghar.trainers.evaluation.weights import make_actor
 from ghar.trainers.recipe import train
+from ghar.trainers.rl import loop
 from ghar.trainers.rl.actor_critic import ActorCritic
 from ghar.trainers.rl.learner import PlainLearner
 from ghar.trainers.rl.mappo import improve
-from ghar.trainers.rl.settings import settings_of
+from ghar.trainers.rl.settings import MISMATCH_LIMIT, settings_of
+from ghar.trainers.runs import checkpoint
 from ghar.trainers.runs.resume import finished
-from tests.trainers.tiny import AGENTS, VOCAB, build, for_two, perturb, tiny_model, tiny_tokenizer
+from tests.trainers.tiny import AGENTS, ROLES, VOCAB, build, for_two, perturb, tiny_model, tiny_tokenizer
 
 LEFT_OUT = {  # of trainer.rl, as the comment on `plain.SUPPORTED` says
-    "value_epochs", "value_minibatches", "value_warmup", "micro_tokens", "save_every", "patience",
+    "value_epochs", "value_minibatches", "value_warmup", "micro_tokens", "save_every",
 }  # fmt: skip
+WRITTEN = {(): "[]", None: "null", False: "false"}  # as a command line has them
 CHOICES = ((5, 6), (9, 10), (9, 11, 12))
 
 
@@ -98,9 +108,7 @@ def test_an_update_moves_the_weights_as_the_fast_one_does(estimator: str, seed: 
     learner = PlainLearner(actor, torch.optim.SGD(actor.trainable_parameters(), lr=0.1), rl.max_grad_norm)
     report = improve(learner, build(played, rewards), fast, np.random.default_rng(seed))
     optimizer = torch.optim.SGD([*policy.model.parameters(), *policy.head_weights()], lr=0.1)
-    row = plain.update(
-        policy, optimizer, plain.replies_of(played, rewards), rewards, rl, np.random.default_rng(seed)
-    )
+    row = plain.update(policy, optimizer, plain.replies_of(played, rewards), rewards, rl, np.random.default_rng(seed))
 
     moved = max(float((a.detach() - b).abs().max()) for a, b in zip(policy.model.parameters(), before, strict=True))
     assert moved > 1e-3
@@ -200,7 +208,173 @@ def test_settings_that_it_lacks_are_named(override: str, named: str, small_confi
 
 
 def test_a_variant_that_needs_further_training_is_named_and_the_folder_is_free_again(small_config, tmp_path: Path):
-    own = ["trainer.method=plain", f"run_dir={tmp_path / 'run'}"]
+    own = ["trainer.method=plain", "eval.variants=[ghar_rl,label_sft]", f"run_dir={tmp_path / 'run'}"]
     with pytest.raises(BadInput, match=r"label_sft: name others in eval\.variants"):
         train(small_config(*own))
     assert not (tmp_path / "run" / "config.yaml").exists()
+
+
+def test_the_page_names_each_key_that_it_refuses():
+    page = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
+    table = page.partition("| key | values of a plain training |")[2].partition("\n\n")[0]
+    for key, values in plain.SUPPORTED.items():
+        [line] = re.findall(rf"^\| `{re.escape(key)}` \| (.*) \|$", table, re.MULTILINE)
+        assert [word.strip("`") for word in line.split(", ")] == [WRITTEN.get(value, str(value)) for value in values]
+
+
+def test_by_default_it_evaluates_the_variants_that_it_trains_and_names_the_others(small_system, small_config, capsys):
+    given = small_config("trainer.method=plain")
+    found = plain.playable(small_system, small_system, given)
+    assert found.eval.variants == tuple(name for name in small_system.listed if name != "label_sft")
+    assert "label_sft" in small_system.listed and "label_sft, so its evaluation leaves" in capsys.readouterr().out
+    named = replace(given, eval=replace(given.eval, variants=("ghar_rl",)))
+    assert plain.playable(small_system, small_system, named) == named and not capsys.readouterr().out
+
+
+def test_what_it_can_train_is_what_it_evaluates(small_config, tmp_path: Path, monkeypatch):
+    for name in ("start_model", "imitate"):
+        monkeypatch.setattr(plain, name, lambda *_: (SimpleNamespace(), {}))
+    for name in ("fine_tune", "save_model", "Policies", "reinforce"):
+        monkeypatch.setattr(plain, name, lambda *_: ())
+    monkeypatch.setattr(plain, "reader_of", lambda *_: WORDS_READER)
+
+    def played(table: Any, config: Any, folder: Any) -> None:
+        raise BadInput(",".join(config.eval.variants))
+
+    monkeypatch.setattr(plain, "evaluate_system", played)
+    with pytest.raises(BadInput, match=r"ghar_sft") as caught:
+        train(small_config("trainer.method=plain", f"run_dir={tmp_path / 'run'}"))
+    assert "label_sft" not in str(caught.value)
+
+
+def test_who_stops_it_or_fills_its_disk_is_not_promised_that_it_goes_on(
+    small_config, tmp_path: Path, monkeypatch, capsys
+):
+    config = small_config("trainer.method=plain", "resume=never", f"run_dir={tmp_path / 'run'}")
+    faults = [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left on device", "step-1")]
+    monkeypatch.setattr(recipe, "train_plain", lambda *_: (_ for _ in ()).throw(faults.pop(0)))
+    for code, sentence in (
+        (130, r"^Stopped\. Start again with resume=never"),
+        (2, "make room and start again with resume=n"),
+    ):
+        with pytest.raises(SystemExit) as left, entry._told():
+            train(config)
+        said = capsys.readouterr().err
+        assert left.value.code == code and re.search(sentence, said) and "goes on from its newest" not in said
+    with pytest.raises(SystemExit), entry._told():
+        raise KeyboardInterrupt
+    assert capsys.readouterr().err == f"Stopped. {entry.GOES_ON}\n"
+
+
+def test_weights_that_are_saved_are_not_copied_as_a_reference(small_config, tmp_path: Path, monkeypatch):
+    config = small_config("model.lora_rank=null", "trainer.rl.kl=0.2")
+    system = SimpleNamespace(agents=AGENTS, origin=SimpleNamespace(credentialed=False))
+    policy = plain.Policies(tiny_model(), AGENTS, 1.0)
+    assert make_actor(config, tiny_model(), AGENTS).reference is not None
+    monkeypatch.setattr(plain, "identity", lambda config, actor, *_: {"reference": str(actor.reference)})
+    plain.save(system, config, policy, tiny_tokenizer(), tmp_path, {"step": 1, "eval/accuracy": 0.5})  # type: ignore[arg-type]
+    kept = checkpoint.load(tmp_path / "step-1", {"reference": "None"})
+    own = policy.model.model.embed_tokens.weight
+    assert any(torch.equal(weight, own) for weight in kept.weights.values())
+
+
+class Played:
+    """A system of two samples that are played three times each, whose replies and rewards are `episodes`'."""
+
+    agents, roles, origin = AGENTS, ROLES, SimpleNamespace(credentialed=False)
+    training = SimpleNamespace(shaping=None)
+    cases = SimpleNamespace(train=[SimpleNamespace(sample_id=f"s{i}") for i in range(2)], valid=[])
+
+    def __init__(self) -> None:
+        played, rewards = episodes(3)
+        self.played = {(episode.sample_id, episode.attempt): episode for episode in played}
+        self.rewards = {id(episode): reward for episode, reward in zip(played, rewards, strict=True)}
+
+    def reward(self, episode: Episode, case: Any) -> EpisodeReward:
+        return self.rewards[id(episode)]
+
+    def begin(self, order: Any, learner: Any, version: int) -> Any:
+        """As the workers of the fast trainer play."""
+        return lambda: [self.played[c.sample_id, a] for c, a in zip(order.cases, order.attempts, strict=True)]
+
+
+SHARES = """
+def lr(update, updates):
+    return 0.5 / update
+
+
+def kl(update, updates):
+    return 3.0 / update
+
+
+def entropy(update, updates):
+    return 2.0 * update
+
+
+def clip(update, updates):
+    return 0.1 * update
+"""
+
+
+def test_a_schedule_scales_both_trainers_losses_and_steps_alike(small_config, tmp_path: Path, monkeypatch):
+    """Two updates through both loops, under a module that scales all four keys."""
+    (tmp_path / "plain_and_fast").mkdir()
+    (tmp_path / "plain_and_fast" / "own.py").write_text(SHARES)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    config = small_config(
+        "trainer.rl.schedule=plain_and_fast.own", "trainer.rl.estimator=gae", "model.critic=head",
+        "trainer.rl.epochs=2", "trainer.rl.minibatches=2", "trainer.rl.entropy=0.03", "trainer.rl.kl=0.2",
+        "trainer.rl.updates=2", "trainer.rl.eval_every=9", "trainer.rl.episodes=6", "trainer.rl.attempts=3",
+        "trainer.rl.lr=0.05", "trainer.rl.value_lr=0.2", "trainer.rl.max_grad_norm=9",
+    )  # fmt: skip
+    system, rl = Played(), config.trainer.rl
+    actor = ActorCritic(tiny_model(), for_two(finetune="full", detach=True))
+    policy = plain.Policies(copy.deepcopy(actor.policy), AGENTS, 1.0)
+    start = [weight.detach().clone() for weight in policy.model.parameters()]
+
+    monkeypatch.setattr(torch.optim, "AdamW", lambda groups, weight_decay: torch.optim.SGD(groups, lr=1.0))
+    monkeypatch.setattr(
+        plain, "play", lambda system, case, agents, seed, attempt: system.played[case.sample_id, attempt]
+    )
+    monkeypatch.setattr(plain, "validate", lambda *_: {"eval/accuracy": 0.0})
+    rows = list(plain.reinforce(system, config, policy, tiny_tokenizer(), {}))  # type: ignore[arg-type]
+
+    monkeypatch.setitem(MISMATCH_LIMIT, "float32", None)
+    monkeypatch.setattr(loop, "batch_report", lambda *_: {})
+    monkeypatch.setattr(loop, "_is_evaluated", lambda *_: False)
+    optimizer = torch.optim.SGD(actor.parameter_groups(rl.lr, rl.value_lr), lr=1.0)
+    rng = np.random.default_rng(derive_seed(config.seed, "rl"))
+    going = loop._Loop(PlainLearner(actor, optimizer, rl.max_grad_norm), rng, None, kl=rl.kl)
+    about = loop.TrainingInputs(system, config, {}, RunFolder(tmp_path))  # type: ignore[arg-type]
+    workers = SimpleNamespace(ahead=0, begin=system.begin)
+    for going.step in (1, 2):
+        told = loop._update(about, going, workers)  # type: ignore[arg-type]
+        own = rows[going.step - 1]
+        assert own["train/lr"] == told["train/lr"] == rl.lr * 0.5 / going.step
+        assert own["train/kl/weight"] == told["train/kl/weight"] == pytest.approx(rl.kl * 3 / going.step)
+        assert own["train/grad_norm"] == pytest.approx(told["train/grad_norm"], rel=1e-4)
+    assert (
+        max(float((a.detach() - b).abs().max()) for a, b in zip(policy.model.parameters(), start, strict=True)) > 1e-3
+    )
+    for own, other in zip(policy.model.parameters(), actor.policy.parameters(), strict=True):
+        torch.testing.assert_close(own, other, atol=1e-5, rtol=1e-5)
+    for agent, head in policy.heads.items():
+        torch.testing.assert_close(head.weight, actor.heads[agent].weight, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(head.bias, actor.heads[agent].bias, atol=1e-5, rtol=1e-5)
+
+
+def test_it_stops_after_validations_that_brought_nothing_better(small_config, monkeypatch):
+    config = small_config(
+        "trainer.rl.updates=9", "trainer.rl.eval_every=1", "trainer.rl.patience=2", "trainer.rl.episodes=6",
+        "trainer.rl.select=reward",
+        "trainer.rl.attempts=3",
+    )  # fmt: skip
+    scores = iter([0.1, 0.1, 0.3, 0.2, 0.3, 0.9])
+    monkeypatch.setattr(
+        plain, "play", lambda system, case, agents, seed, attempt: system.played[case.sample_id, attempt]
+    )
+    monkeypatch.setattr(plain, "update", lambda *_: {})
+    monkeypatch.setattr(plain, "validate", lambda *_: {"eval/reward": next(scores)})
+    policy = plain.Policies(tiny_model(), AGENTS, 1.0)
+    rows = list(plain.reinforce(Played(), config, policy, tiny_tokenizer(), {}))  # type: ignore[arg-type]
+    assert [row["eval/reward"] for row in rows] == [0.1, 0.1, 0.3, 0.2, 0.3]

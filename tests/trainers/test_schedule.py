@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,13 +12,16 @@ import numpy as np
 import pytest
 import torch
 
+from ghar.config import Config
 from ghar.errors import BadInput
 from ghar.launch.entry import load
+from ghar.metrics.runfolder import RunFolder
 from ghar.rewards.compose import EpisodeReward
+from ghar.trainers import recipe
 from ghar.trainers.rl import sampling
 from ghar.trainers.rl.learner import PlainLearner
 from ghar.trainers.rl.sampling import telling
-from ghar.trainers.rl.schedule import SCHEDULED, adapted, check_schedule, rate, scaled, shares
+from ghar.trainers.rl.schedule import SCHEDULED, adapted, check_schedule, hold_schedule, rate, scaled, shares, table
 from ghar.trainers.rl.targets import charged, prepare, sampled
 from tests.trainers.test_critic import CONFIG, episodes, make
 
@@ -51,14 +56,21 @@ def test_a_module_of_the_users_own_scales_what_it_names(tmp_path: Path, monkeypa
         {"lr": share, "kl": 1.0, "entropy": 1.0, "clip": 0.5} for share in (0.25, 1.0)
     ]
     assert scaled(CONFIG, shares(name, 1, 4)) == replace(CONFIG, clip=CONFIG.clip / 2)
-    check_schedule(load([f"trainer.rl.schedule={name}"]).trainer.rl)
+    check_schedule(load([f"trainer.rl.schedule={name}"]).trainer)
 
 
 @pytest.mark.parametrize(("text", "overrides", "sentence"), [
     ("def kl(update, updates):\n    return 3 - update\n", (), r"kl\(4, 4\) is -1, which is no share"),
     ("def lr(update, updates):\n    return None\n", (), r"lr\(1, 4\) is None, which is no share"),
     ("def rate(update, updates):\n    return 1.0\n", (), "has none of the functions lr, kl, entropy, clip"),
-    ("def kl(update, updates):\n    return 1.0\n", ("trainer.rl.kl=0",), "kl, which is 0"),
+    ("def lr(update, updates):\n    return True\n", (), r"lr\(1, 4\) is True, which is no share"),
+    ("import numpy\n\n\ndef lr(*given):\n    return numpy.float64('nan')\n", (), "nan.*, which is no share"),
+    ("def lr(*given):\n    return 10**400\n", (), "which is no share"),
+    ("import numpy\n\n\ndef lr(*given):\n    return numpy.float32('inf')\n", (), "inf.*, which is no share"),
+    ("def kl(update, updates):\n    return 1.0\n", ("trainer.rl.kl=0",), r"scales trainer\.rl\.kl, which is 0"),
+    ("def entropy(*given):\n    return 1.0\n", ("trainer.rl.entropy=0",), r"scales trainer\.rl\.entropy, which is 0"),
+    ("def clip(*given):\n    return 1.0\n\n\nkl = lr = clip\n", ("trainer.method=rft", "trainer.rl.kl=0"),
+     r"scales kl, clip, which trainer\.method=rft does not use"),
     ("def kl(update, updates):\n    return 1.0\n", ("trainer.rl.kl_target=0.1",), "both set the KL weight"),
 ])  # fmt: skip
 def test_what_is_no_schedule_is_one_sentence_before_the_first_update(
@@ -67,9 +79,61 @@ def test_what_is_no_schedule_is_one_sentence_before_the_first_update(
     name = own_schedule(tmp_path, monkeypatch, text)
     config = load([f"trainer.rl.schedule={name}", "trainer.rl.updates=4", "trainer.rl.kl=0.1", *overrides])
     with pytest.raises(BadInput, match=sentence):
-        check_schedule(config.trainer.rl)
+        check_schedule(config.trainer)
     with pytest.raises(BadInput, match="leads to no module"):
         shares("schedules.nowhere", 1, 4)
+
+
+def test_numbers_of_numpy_and_fractions_are_shares_and_rft_takes_lr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    text = (
+        "from fractions import Fraction\n\nimport numpy as np\n\n\ndef lr(update, updates):\n"
+        "    return [np.cos(0.0), np.float32(0.5), np.int64(2), Fraction(1, 4)][update - 1]\n"
+    )
+    name = own_schedule(tmp_path, monkeypatch, text)
+    check_schedule(load([f"trainer.rl.schedule={name}", "trainer.rl.updates=4", "trainer.method=rft"]).trainer)
+    assert [shares(name, step, 4)["lr"] for step in range(1, 5)] == [1.0, 0.5, 2.0, 0.25]
+
+
+def test_a_run_does_not_go_on_with_a_module_that_was_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The module is asked once an update in a process, and what it gave is the run's."""
+    name = own_schedule(
+        tmp_path, monkeypatch, "asked = []\n\n\ndef lr(*given):\n    asked.append(given)\n    return 0.5\n"
+    )
+    rl, folder = (
+        load([f"trainer.rl.schedule={name}", "trainer.rl.updates=4"]).trainer.rl,
+        RunFolder.open(tmp_path / "r"),
+    )
+    module = importlib.import_module(name)
+    for _ in range(2):
+        hold_schedule(folder, rl)
+        assert [shares(name, step, 4)["lr"] for step in range(1, 5)] == [0.5] * 4
+    assert module.asked == [(step, 4) for step in range(1, 5)]
+    monkeypatch.setattr(module, "lr", lambda update, updates: 0.5 if update < 4 else 0.25)
+    table.cache_clear()  # as in another process
+    with pytest.raises(BadInput, match=rf"schedule={name} gave other shares: put the module back"):
+        hold_schedule(folder, rl)
+    table.cache_clear()
+
+
+def test_a_training_that_was_killed_asks_whether_its_module_is_the_same(
+    small_config: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def killed(run: object) -> None:
+        raise KeyboardInterrupt
+
+    name = own_schedule(tmp_path, monkeypatch, "def lr(update, updates):\n    return 0.5\n")
+    config = small_config(f"trainer.rl.schedule={name}", f"run_dir={tmp_path / 'run'}", "trainer.rl.updates=3")
+    monkeypatch.setattr(recipe, "_warm_up", killed)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            recipe.train(config)
+    monkeypatch.setattr(importlib.import_module(name), "lr", lambda update, updates: 0.25)
+    table.cache_clear()
+    with pytest.raises(BadInput, match="gave other shares"):
+        recipe.train(config)
+    with pytest.raises(KeyboardInterrupt):
+        recipe.train(replace(config, resume="never"))
+    table.cache_clear()
 
 
 def test_a_learner_takes_a_share_of_the_rates_it_was_built_with():

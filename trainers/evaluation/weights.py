@@ -141,7 +141,7 @@ class _Shared:
     def _trained(self) -> Any:
         if self.actor is None:
             assert self.found.step is not None  # Found.names gives "trained" only then
-            self.actor = make_actor(self.config, self.model, self.agents)
+            self.actor = make_actor(self.config, self.model, self.agents, learns=False)
             kept = checkpoint.load(self.found.step, identity(self.config, self.actor, self.tokenizer, self.found.home))
             self.actor.load_trainable_state(kept.weights)
         return self.actor
@@ -153,8 +153,9 @@ def _answers(config: Config, engine: Any, tokenizer: Any, model: Any) -> Answeri
     return AnsweringModel(EnginePolicy(engine, 0, config.env.decisions), reader_of(tokenizer, model, engine), ranker)
 
 
-def make_actor(config: Config, base: Any, agents: tuple[str, ...]) -> ActorCritic:
-    """Actor, critic and reference around `base`, as the configuration says; a value head for each agent."""
+def make_actor(config: Config, base: Any, agents: tuple[str, ...], learns: bool = True) -> ActorCritic:
+    """Actor and critic around `base`, as the configuration says, with a value head for each agent; and the reference,
+    which may be a second copy of the weights, where it learns and not only answers or is saved."""
     model = config.model
     return ActorCritic(
         base,
@@ -164,7 +165,7 @@ def make_actor(config: Config, base: Any, agents: tuple[str, ...]) -> ActorCriti
             alpha=model.lora_alpha,
             critic="own" if has_critic(config) else "head",
             detach=True,  # a value head far from its target would otherwise shake the policy's trunk
-            reference=needs_reference(config),
+            reference=learns and needs_reference(config),
             temperature=config.engine.temperature,
             checkpointing=config.deepspeed.checkpointing,
             agents=agents,

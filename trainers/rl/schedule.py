@@ -6,14 +6,22 @@ own has a function for each key that it scales (docs/extending.md).
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
+from functools import cache
+from numbers import Real
+from types import ModuleType
 from typing import Any, Literal, TypeVar
 
-from ghar.config import RlConfig
+from ghar import ledger
+from ghar.config import RlConfig, TrainerConfig
 from ghar.errors import BadInput
 from ghar.extensions import import_module, is_module
+from ghar.metrics.runfolder import RunFolder
 
 Schedule = Literal["constant", "linear", "cosine"]
 # keys of trainer.rl; lr: with value_lr of heads, and trainer.rft.lr
@@ -33,23 +41,37 @@ def rate(schedule: Schedule, step: int, updates: int) -> float:
     return {"constant": 1.0, "linear": 1.0 - done, "cosine": (1.0 + math.cos(math.pi * done)) / 2}[schedule]
 
 
-def shares(schedule: str, step: int, updates: int) -> dict[str, float]:
+def shares(schedule: str, step: int, updates: int) -> Mapping[str, float]:
     """The share of each key in `SCHEDULED` that update `step` of `updates` (counted from 1) takes; 1 changes nothing.
 
-    BadInput for a module that is missing, scales no key, or gives what is no share.
+    BadInput for a module that is missing, scales no key, or gives what is no share in any update.
     """
-    found = dict.fromkeys(SCHEDULED, 1.0)
+    return table(schedule, updates)[step - 1]
+
+
+@cache
+def table(schedule: str, updates: int) -> tuple[Mapping[str, float], ...]:
+    """The `shares` of all updates: a module of the user's own is asked once a process for each."""
+    steps, usual = range(1, updates + 1), dict.fromkeys(SCHEDULED, 1.0)
     if not is_module(schedule):
-        return found | {"lr": rate(schedule, step, updates)}  # type: ignore[arg-type]
-    for key in scaled_by(schedule):
-        share: Any = getattr(import_module("trainer.rl.schedule", schedule), key)(step, updates)
-        if type(share) not in (int, float) or not 0 <= share < math.inf:
-            raise BadInput(
-                f"trainer.rl.schedule={schedule}: {key}({step}, {updates}) is {share!r}, which is no share: return a "
-                "number of at least 0."
-            )
-        found[key] = float(share)
-    return found
+        return tuple(usual | {"lr": rate(schedule, step, updates)} for step in steps)  # type: ignore[arg-type]
+    keys, module = scaled_by(schedule), import_module("trainer.rl.schedule", schedule)
+    return tuple(usual | {key: _share(module, key, step, updates) for key in keys} for step in steps)
+
+
+def _share(module: ModuleType, key: str, step: int, updates: int) -> float:
+    """What a module of the user's own gives for an update. BadInput for what is no share."""
+    share: Any = getattr(module, key)(step, updates)
+    number = math.nan
+    if isinstance(share, Real) and not isinstance(share, bool):
+        with suppress(OverflowError):  # a whole number may be larger than any float
+            number = float(share)
+    if not 0 <= number < math.inf:
+        raise BadInput(
+            f"trainer.rl.schedule={module.__name__}: {key}({step}, {updates}) is {share!r}, which is no share: return "
+            "a number of at least 0."
+        )
+    return number
 
 
 def scaled_by(schedule: str) -> list[str]:
@@ -67,16 +89,34 @@ def scaled(settings: Settings, share: Mapping[str, float]) -> Settings:
     return replace(own, kl=own.kl * share["kl"], entropy=own.entropy * share["entropy"], clip=own.clip * share["clip"])
 
 
-def check_schedule(rl: RlConfig) -> None:
-    """BadInput for a schedule that fails in any update, before the first of them."""
-    for step in range(1, rl.updates + 1) if is_module(rl.schedule) else ():
-        shares(rl.schedule, step, rl.updates)
-    if not is_module(rl.schedule) or "kl" not in scaled_by(rl.schedule):
+def check_schedule(trainer: TrainerConfig) -> None:
+    """BadInput for a schedule that scales what has no effect, or fails in any update, before the first of them."""
+    rl, method, named = trainer.rl, trainer.method, f"trainer.rl.schedule={trainer.rl.schedule}"
+    keys = scaled_by(rl.schedule) if is_module(rl.schedule) else []
+    if method == "rft" and (idle := [key for key in keys if key != "lr"]):
+        raise BadInput(
+            f"{named} scales {', '.join(idle)}, which trainer.method=rft does not use: leave lr alone in it."
+        )
+    if idle := [f"trainer.rl.{key}" for key in keys if getattr(rl, key) == 0]:
+        raise BadInput(f"{named} scales {', '.join(idle)}, which is 0: set it above 0, or leave its function out.")
+    if "kl" in keys and rl.kl_target is not None:
+        raise BadInput(f"{named} and trainer.rl.kl_target both set the KL weight: drop one.")
+    table(rl.schedule, rl.updates)
+
+
+def hold_schedule(folder: RunFolder, rl: RlConfig) -> None:
+    """Note in the ledger which shares a module of the user's own gives a run. BadInput where it began with others."""
+    if not is_module(rl.schedule):
         return
-    if rl.kl == 0:
-        raise BadInput(f"trainer.rl.schedule={rl.schedule} scales trainer.rl.kl, which is 0: set it above 0.")
-    if rl.kl_target is not None:
-        raise BadInput(f"trainer.rl.schedule={rl.schedule} and trainer.rl.kl_target both set the KL weight: drop one.")
+    digest = hashlib.sha256(json.dumps(table(rl.schedule, rl.updates), sort_keys=True).encode()).hexdigest()
+    kept = [row["sha256"] for row in ledger.read(folder.path) or () if row["what"] == "schedule"]
+    if not kept:
+        ledger.append(folder.path, {"what": "schedule", "sha256": digest})
+    elif kept[-1] != digest:
+        raise BadInput(
+            f"{folder.path} holds a run whose trainer.rl.schedule={rl.schedule} gave other shares: put the module back "
+            "as it was, or choose another run_dir."
+        )
 
 
 def adapted(weight: float, kl: float, target: float) -> float:
