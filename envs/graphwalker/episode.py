@@ -4,7 +4,7 @@ label. Which cases, a selector decides; every selector is a variant of this one 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -83,16 +83,16 @@ class ExampleSpec:
 
 
 class ExampleEpisodes:
-    """Makes episodes. encoded: label probabilities of a sample by the encoder alone."""
+    """Makes episodes. encoded: label probabilities by the encoder alone, of each sample."""
 
-    def __init__(self, spec: ExampleSpec, encoded: Callable[[str], Sequence[float]]):
+    def __init__(self, spec: ExampleSpec, encoded: Mapping[str, tuple[float, ...]]):
         self.spec = spec
         self.encoded = encoded
 
     def episode(self, case: WalkerCase, variant: Variant) -> EpisodeGenerator:
         """The predicted label; `variant.spec` is a `SelectorSpec` or an `EncoderSpec`."""
         if isinstance(variant.spec, EncoderSpec):
-            shares = tuple(map(float, self.encoded(case.sample_id)))
+            shares = self.encoded[case.sample_id]
             return Prediction(shares.index(max(shares)), probabilities=shares)
         found, selector = Examples(), variant.spec.selector
         if selector != "zero_shot":

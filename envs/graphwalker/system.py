@@ -67,14 +67,12 @@ def assemble(material: EncodedCases[Any], config: Config, reader: Reader) -> Sys
     task, settings = material.task, material.settings
     if settings.reply == "probability" and len(task.labels) != 2:
         raise BadInput(f"system.reply=probability is of two answers, and {task.name} has more: choose label.")
-    place = material.found.row_of
-
-    def encoded(sample_id: str) -> Sequence[float]:
-        return material.found.probabilities[place[sample_id]].tolist()
-
     spec = ExampleSpec(task, material.head, settings.k, material.usual, settings.inference, settings.reply)
     variants = variants_of(material.selectors)
+    encoded: dict[str, tuple[float, ...]] = {}  # goes with the episodes to other processes
     if config.task.name.startswith(PREFIX):
+        found = material.found
+        encoded = {name: tuple(map(float, found.probabilities[row])) for name, row in found.row_of.items()}
         variants[ENCODER] = Variant(ENCODER, "EHR encoder alone", EncoderSpec(), who="")
     exams = {exam.sample_id: exam for exam in everyone(material.splits)} if task.name == MEDQA else None
     clinical = ClinicalNumbers(task, cast("Mapping[str, MedicalQuestion] | None", exams))
