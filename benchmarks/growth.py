@@ -6,8 +6,8 @@ the step from a tenth to a third; what compares all pairs has 2. Sizes are a ten
 other work on the machine only adds. The first, smallest size runs once before, so that what is imported or compiled
 late is not counted.
 
-Processes are not among them: on two cores ten of them measure the machine. Nor is a model's reply, whose cost its
-length and the engine decide (`real_model`, `rollout`).
+Processes are not among them (`processes`), nor is a model's reply, whose cost its length and the engine decide
+(`real_model`, `rollout`).
 """
 
 from __future__ import annotations

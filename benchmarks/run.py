@@ -10,6 +10,7 @@ navigation: steps per second, and how soon RLlib's PPO reaches 95% of the script
 data: reading 20,000 generated MIMIC-IV admissions, tasks and texts, cold and cached, against plain polars.
 large: the same of `--share` of 300,000 patients, `--labs` lab rows an admission, and of a third and a tenth of that.
 growth: processor seconds of reading, indexes, episodes, updates and so on at three sizes, and the fitted exponents.
+processes: processor seconds of an update of 120 episodes under torchrun with 1, 3 and 10 processes, all together.
 streaming: largest memory of labels, event store and export of a cohort of `--share` of 186 million events.
 retrieval: an index over a generated graph of `--share` of PrimeKG's size (5 GB on disk); Fig. 8(c) of the paper.
 rollout: episodes per second against a lock-step loop, with the policy of the run in run_dir=...
@@ -77,6 +78,7 @@ WHAT: dict[str, Callable[[argparse.Namespace], Any]] = {
     "data": lambda a: bench("data").data(a.folder, runs=a.seeds, timeout=a.timeout),
     "large": lambda a: bench("data").large(a.folder, timeout=a.timeout, labs=a.labs, share=a.share),
     "growth": lambda a: bench("growth").growth(a.folder, runs=a.seeds, share=a.share),
+    "processes": lambda a: bench("processes").processes(a.folder / "processes", a.overrides, a.timeout),
     "streaming": lambda a: bench("streaming").streaming(a.folder, share=a.share, timeout=a.timeout),
     "retrieval": lambda a: bench("retrieval").retrieval(a.folder / "retrieval", share=a.share, seed=0),
     "rollout": lambda a: bench("rollout").speed(a.seeds, a.overrides),
