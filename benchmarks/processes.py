@@ -1,9 +1,9 @@
 """What an update costs as processes become more: processor seconds of all of them, for the same episodes in all.
 
-A run of `+experiment=quick` under torchrun (gloo) with 1, 3 and 10 processes, once with `UPDATES[0]` updates of `EPISODES`
-episodes and once with `UPDATES[1]`: what the longer one takes more is the updates' own, free of start and evaluation.
-Waiting is passive and counts nothing, so that ten processes can be counted on two cores. An exponent of 0 is a cost that
-does not grow with the processes; 1 is one that each process has anew.
+A run of `+experiment=quick` under torchrun (gloo) with 1, 3 and 10 processes, once with `UPDATES[0]` updates of
+`EPISODES` episodes and once with `UPDATES[1]`: what the longer one takes more is the updates' own, free of start and
+evaluation. Waiting is passive and counts nothing, so that ten processes can be counted on two cores. An exponent of 0
+is a cost that does not grow with the processes; 1 is one that each process has anew.
 """
 
 from __future__ import annotations
