@@ -42,7 +42,8 @@ def _run(run: Path, count: int, updates: int, overrides: Sequence[str], timeout:
         sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count),
         str(ROOT / "launch" / "train.py"), "+experiment=quick", f"trainer.rl.updates={updates}",
         f"trainer.rl.episodes={EPISODES}", f"trainer.rl.eval_every={updates}", f"trainer.rl.save_every={updates}",
-        "eval.variants=[scripted]", "threads=1", f"run_dir={run}", "resume=never", *overrides,
+        "trainer.warmup.batch=60", "trainer.warmup.micro_batch=6", "eval.variants=[scripted]", "threads=1",
+        f"run_dir={run}", "resume=never", *overrides,
     ]  # fmt: skip
     before = _spent()
     subprocess.run(words, check=True, timeout=timeout, env=os.environ | {"OMP_WAIT_POLICY": "PASSIVE"})
