@@ -29,7 +29,8 @@ from ghar.provenance import GENERATED
 from ghar.rewards.compose import EpisodeReward
 
 SILENT = {  # source -> chance of no answer
-    "chart": 0.1, "monitor": 0.2, "laboratory": 0.3, "radiology": 0.4, "ward": 0.5, "family": 0.6, "archive": 0.7, "clinic": 0.8,
+    "chart": 0.1, "monitor": 0.2, "laboratory": 0.3, "radiology": 0.4, "ward": 0.5, "family": 0.6, "archive": 0.7,
+    "clinic": 0.8,
 }  # fmt: skip
 SOURCE_OF = {
     "weight": "chart", "rhythm": "monitor", "culture": "laboratory", "shadow": "radiology", "pain": "ward",
@@ -37,7 +38,7 @@ SOURCE_OF = {
 }  # fmt: skip
 OPEN, NEEDED = 5, 3
 STAKES = (1, 2, 5, 10, 20)
-PRICE = 0.2
+PRICE = 0.3
 LIMIT = 11  # requests of a round
 SPLITS = {"train": 6000, "valid": 400, "test": 1000}
 TASK = Task("ward_round", "Is this patient unstable?", ("stable", "unstable"))
@@ -220,5 +221,7 @@ def build(records: Records, settings: Settings) -> System[Patient]:
 def texts() -> list[str]:
     """Every word of prompts and replies, for the vocabulary."""
     numbers = map(str, range(max(LIMIT, *STAKES) + 1))
-    words = " ".join([*SILENT, *SOURCE_OF, *TASK.labels, *numbers, *"stake high low left open nothing next so : ask answer".split()])
+    words = " ".join(
+        [*SILENT, *SOURCE_OF, *TASK.labels, *numbers, *"stake high low left open nothing next so : ask answer".split()]
+    )
     return [words] * 4
