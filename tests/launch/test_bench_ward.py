@@ -126,25 +126,9 @@ def test_the_goal_counts_from_the_first_validation_that_comes_to_it(
 
 
 def test_fewer_episodes_are_the_mean_of_logarithms_with_students_t() -> None:
-    own = {
-        "cut": False,
-        "test": 1.0,
-        "sft": 0.0,
-        "wanderer": 0.5,
-        "best": 2.0,
-        "at_once": 0.1,
-        "explained": 0.4,
-        "curve": [],
-    }
-    seeds = [
-        {"goal": 1.5, "mappo": own | {"episodes": 50 * k}, "rloo": own | {"episodes": 100 * k}, "reinforce_pp": own | {"episodes": 50 * k}}
-        for k in (1, 2, 4)
-    ]  # fmt: skip
+    own = dict.fromkeys(("test", "sft", "wanderer", "best", "at_once", "explained"), 1.0) | {"cut": False, "curve": []}
+    episodes = {"mappo": 50, "rloo": 100, "reinforce_pp": 50}
+    seeds = [{"goal": 1.5} | {name: own | {"episodes": n * k} for name, n in episodes.items()} for k in (1, 2, 4)]
     found = ward_round.numbers(seeds)["fewer than"]
-    assert found["rloo"] == {
-        "mean": pytest.approx(0.5),
-        "low": pytest.approx(0.5),
-        "high": pytest.approx(0.5),
-        "seeds": 3,
-    }
+    assert found["rloo"] == {**dict.fromkeys(("mean", "low", "high"), pytest.approx(0.5)), "seeds": 3}
     assert found["reinforce_pp"]["mean"] == pytest.approx(0.0)
