@@ -44,6 +44,7 @@ papers: docs/papers.md from the studies: what makes each table and figure, and i
 coverage: how often intervals over 2, 3, 5 and 8 seeds hold the truth, on `--share` of 1,000 studies a setting.
 sync: `--seeds` exchanges of weights and of adapters with vLLM in bfloat16 on SmolLM2: false alarms, and what is found.
 order_arms: order check with SmolLM2: SFT, then rejection sampling, RLOO and MAPPO from it, on unopened test questions.
+ward_round: episodes until a goal with a critic and without, on a generated world made for a critic, under `--seeds`.
 real_decisions: decisions of SmolLM2-135M that can be read, all systems on `--share` of 20 patients of each open demo.
 real_model: replies, label probabilities and SFT a second with SmolLM2-135M and engine hf, at `--share` of their tokens.
 adapter_play: replies a second with SmolLM2-135M, its adapter folded in and beside the base, and what this rounds.
@@ -115,6 +116,7 @@ WHAT: dict[str, Callable[[argparse.Namespace], Any]] = {
     "order_arms": lambda a: bench("order_arms").order_arms(
         a.folder, a.overrides, a.timeout, a.arms.split(","), a.seeds
     ),
+    "ward_round": lambda a: bench("ward_round").ward_round(a.folder, a.seeds, a.overrides, a.timeout),
     "real_decisions": lambda a: bench("real_decisions").real_decisions(a.folder, a.overrides, a.share),
     "real_model": lambda a: bench("real_model").real_model(share=a.share),
     "adapter_play": lambda a: bench("adapter_play").adapter_play(a.seeds, a.share),
