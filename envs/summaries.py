@@ -7,11 +7,12 @@ the reference is told by ROUGE, SARI and BLEU in rows and numbers, and by ROUGE-
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from ghar.data.tasks.splits import Splits
 from ghar.data.tasks.summaries import WRITTEN, SummarySample
+from ghar.data.tasks.summary_files import SummarisedText
 from ghar.envs.case import Case
 from ghar.envs.records import Records
 from ghar.envs.system import Reader, System, Variant
@@ -23,18 +24,7 @@ from ghar.rewards.compose import EpisodeReward
 from ghar.rewards.texts import with_likeness
 
 LIKENESS = ("rouge_1", "rouge_2", "rouge_l", "sari", "bleu_4")
-
-
-@dataclass(frozen=True)
-class SummaryCase(Case):
-    """reference: the clinician's summary; no policy sees it. source: the whole text, before it was cut."""
-
-    reference: str = field(default="", kw_only=True, compare=False, repr=False)
-    source: str = field(default="", kw_only=True, compare=False, repr=False)
-
-    @property
-    def right_reply(self) -> str:
-        return self.reference
+SummaryCase = Case[SummarisedText]  # which reads the whole text and its reference; no policy sees either
 
 
 def summary_cases(records: Records, reader: Reader) -> Splits[Case]:
@@ -44,16 +34,20 @@ def summary_cases(records: Records, reader: Reader) -> Splits[Case]:
 
     def cases(samples: Sequence[SummarySample]) -> tuple[Case, ...]:
         return tuple(
-            SummaryCase(
+            Case(
                 one.sample_id, one.subject_id, one.subject_id, cut_text(one.text.source, budget, reader.count),
-                records.mentions.topics_in(one.text.source), task, one.label, credentialed=closed,
-                reference=one.text.summary, source=one.text.source,
+                records.mentions.topics_in(one.text.source), task, one.label, one.text, credentialed=closed,
             )
             for one in samples
         )  # fmt: skip
 
     splits = records.texts.splits
     return Splits(cases(splits.train), cases(splits.valid), cases(splits.test))
+
+
+def right_reply(case: Case[Any]) -> str:
+    """The reply that SFT imitates: the reference of a summary, else the label in words."""
+    return case.reads.summary if isinstance(case.reads, SummarisedText) else case.task.labels[case.label]
 
 
 def cut_text(text: str, budget: int, count: Callable[[str], int]) -> str:
@@ -110,15 +104,16 @@ def likeness(text: str, case: SummaryCase) -> dict[str, float]:
 
     if not text:
         return dict.fromkeys(LIKENESS, 0.0)
-    found = rouge(text, case.reference)
+    source, reference = case.reads.source, case.reads.summary
+    found = rouge(text, reference)
     shares = {"rouge_1": found["rouge1"].f, "rouge_2": found["rouge2"].f, "rouge_l": found["rougeL"].f}
-    return {**shares, "sari": sari(case.source, text, case.reference), "bleu_4": bleu(text, case.reference, 4)}
+    return {**shares, "sari": sari(source, text, reference), "bleu_4": bleu(text, reference, 4)}
 
 
 def summary_row(episode: Episode, case: SummaryCase, variant: Variant) -> dict[str, Any]:
     """The text, its reference, and how near they are."""
     text = written(episode)
-    return {"summary": text, "reference": case.reference, "likeness": likeness(text, case)}
+    return {"summary": text, "reference": case.reads.summary, "likeness": likeness(text, case)}
 
 
 def summary_numbers(rows: Sequence[Row], draw: Mapping[str, int]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from ghar.envs.comparators.settings import Method, Settings
 from ghar.envs.graph_cases import CutCases, graph_corpus
 from ghar.envs.real_patients import is_real, refuse, without_rules
 from ghar.envs.records import Records
-from ghar.envs.summaries import with_summaries
+from ghar.envs.summaries import right_reply, with_summaries
 from ghar.envs.system import WORDS, Reporting, SftExamples, System, Training, Variant
 from ghar.envs.worlds.severity_grades import RELATIONS, Knowledge, SpreadRule, exact_knowledge, follows
 from ghar.episode import Episode
@@ -79,7 +79,7 @@ def label_pairs(made_by: Comparators, cases: Splits[Case]) -> SftExamples:
 
     def pairs(some: Sequence[Case]) -> tuple[tuple[str, str, tuple[str, ...], float], ...]:
         asked = [(next(made_by.episode(case, direct)), case) for case in some]
-        return tuple((act.prompt, f"{said}{case.right_reply}", (), 1.0) for act, case in asked)
+        return tuple((act.prompt, f"{said}{right_reply(case)}", (), 1.0) for act, case in asked)
 
     return SftExamples(pairs(cases.train), pairs(cases.valid))
 

@@ -10,6 +10,7 @@ from typing import Any
 from ghar.data.tasks.splits import Splits
 from ghar.envs.case import Case
 from ghar.envs.ghar.episode import GharEpisodes
+from ghar.envs.summaries import right_reply
 from ghar.envs.system import SftExamples
 from ghar.episode import Act, EpisodeGenerator
 
@@ -38,5 +39,5 @@ def _pairs(
     said = episodes.spec.before_label
     asked: list[Act] = [next(episodes.direct(case)) for case in cases]
     return tuple(
-        (act.prompt, f"{said}{case.right_reply}", (), 1.0) for act, case in zip(asked, cases, strict=True)
+        (act.prompt, f"{said}{right_reply(case)}", (), 1.0) for act, case in zip(asked, cases, strict=True)
     )

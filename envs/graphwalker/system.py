@@ -9,22 +9,22 @@ from typing import Any, cast
 from ghar.config import Config
 from ghar.data.tasks.questions import MEDQA, MedicalQuestion
 from ghar.data.tasks.splits import Splits
+from ghar.envs.case import Case
 from ghar.envs.graphwalker.corpus import Examples, ExamplesCorpus, SelectExamples, earlier
 from ghar.envs.graphwalker.episode import (
     EncoderSpec,
     ExampleEpisodes,
     ExampleSpec,
     SelectorSpec,
-    WalkerCase,
     prompt_text,
 )
 from ghar.envs.graphwalker.medical_questions import exams_material
 from ghar.envs.graphwalker.numbers import ClinicalNumbers
 from ghar.envs.graphwalker.pool import EncodedCases, SelectionPool, cut_to, everyone
-from ghar.envs.graphwalker.react import AGENT
+from ghar.envs.graphwalker.react import AGENT, Looks
 from ghar.envs.graphwalker.rows import SelectionRows
 from ghar.envs.graphwalker.rule import RarestShared, majority_of_examples
-from ghar.envs.graphwalker.selectors.protocol import Name
+from ghar.envs.graphwalker.selectors.protocol import Name, Patient
 from ghar.envs.graphwalker.selectors.rare_items import rarity
 from ghar.envs.graphwalker.series import PREFIX, series_material
 from ghar.envs.graphwalker.settings import Settings
@@ -49,7 +49,7 @@ ENCODER = "encoder"  # a variant of time series: its prediction without a langua
 TAUGHT, USUAL = "scripted_semantic_emb", "usual label of the training patients"
 
 
-def build(records: Records, settings: Settings) -> System[WalkerCase]:
+def build(records: Records, settings: Settings) -> System[Case[Looks]]:
     """The system on the task of `records`: time series, questions, or visits. BadInput names what is missing."""
     task = records.config.task.name
     if task.startswith(PREFIX):
@@ -59,7 +59,7 @@ def build(records: Records, settings: Settings) -> System[WalkerCase]:
     return assemble(visits_material(records, settings), records.config, WORDS)
 
 
-def assemble(material: EncodedCases[Any], config: Config, reader: Reader) -> System[WalkerCase]:
+def assemble(material: EncodedCases[Any], config: Config, reader: Reader) -> System[Case[Looks]]:
     """The system as one reader has it. BadInput for a context, or a pool, too small for k."""
     walkers = cut_to(material, reader)
     without = walkers.without()
@@ -144,7 +144,7 @@ def _label_pairs(walkers: SelectionPool, spec: ExampleSpec) -> SftExamples:
     return SftExamples(pairs("train"), pairs("valid"), epochs=EPOCHS)
 
 
-def _ceilings(material: EncodedCases[Any], cases: Sequence[WalkerCase]) -> Mapping[str, float] | None:
+def _ceilings(material: EncodedCases[Any], cases: Sequence[Case[Looks]]) -> Mapping[str, float] | None:
     return material.ceilings([case.subject_id for case in cases])
 
 
@@ -157,7 +157,7 @@ def counts(material: EncodedCases[Any], without: int) -> dict[str, int]:
 
 
 def examples(
-    system: System[WalkerCase], selector: Name = MAIN, splits: Sequence[str] = ("train", "valid", "test")
+    system: System[Case[Looks]], selector: Name = MAIN, splits: Sequence[str] = ("train", "valid", "test")
 ) -> dict[str, str]:
     """Sample id -> its examples as text with their outcomes, "" for none, for `ghar.envs.few_shot.with_demonstrations`.
 
@@ -173,23 +173,25 @@ def examples(
     return found
 
 
-def _cases(walkers: SelectionPool) -> Splits[WalkerCase]:
+def _cases(walkers: SelectionPool) -> Splits[Case[Looks]]:
     material = walkers.material
     samples = {sample.sample_id: sample for sample in everyone(material.splits)}
 
-    def part(name: str) -> tuple[WalkerCase, ...]:
-        return tuple(
-            WalkerCase(
-                p.sample_id, p.subject_id, p.text, p.label, material.looks(samples[p.sample_id]),
-                credentialed=getattr(samples[p.sample_id], "credentialed", material.credentialed),
-            )
-            for p in walkers.by_split[name]
-        )
+    def case(patient: Patient) -> Case[Looks]:
+        sample = samples[patient.sample_id]
+        return Case(
+            patient.sample_id, patient.subject_id, getattr(sample, "visit_id", patient.subject_id), patient.text, (),
+            material.task, patient.label, material.looks(sample),
+            credentialed=getattr(sample, "credentialed", material.credentialed),
+        )  # fmt: skip
+
+    def part(name: str) -> tuple[Case[Looks], ...]:
+        return tuple(map(case, walkers.by_split[name]))
 
     return Splits(part("train"), part("valid"), part("test"))
 
 
-def _reward(eta: float, episode: Episode, case: WalkerCase) -> EpisodeReward:
+def _reward(eta: float, episode: Episode, case: Case[Looks]) -> EpisodeReward:
     return score_outcome(episode, case.label, eta)
 
 

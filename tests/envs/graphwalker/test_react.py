@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ghar.data.cohort import Task
+from ghar.envs.case import Case
 from ghar.envs.few_shot import with_examples
-from ghar.envs.graphwalker.react import ROLES, ReactCase, react
+from ghar.envs.graphwalker.react import ROLES, react
 from ghar.episode import Act, Completion, Prediction, ReasoningStep, Reply, Retrieve
 
 TASK = Task("t", "Die?", ("no", "yes"))
-CASE = ReactCase("s1", "hours: 24\nglucose: 140", {"glucose": "first 140, last 140"}, TASK, 1)
+CASE = Case("s1", 1, 1, "hours: 24\nglucose: 140", (), TASK, 1, {"glucose": "first 140, last 140"})
 
 
 def play(episode, replies: dict[str, str]) -> tuple[Prediction, list[Act]]:
