@@ -36,7 +36,7 @@ def graph_system(
     agents: tuple[str, ...] = ("agent",),
     decides: tuple[str, ...] = ("answer",),
     **parts: Any,
-) -> System[Case]:
+) -> System[None]:
     """Build a `System` that retrieves from `records`' graph, in this process or behind retriever.service.
 
     settings: the system's keys, whose `name` is its module's. episode: a function of the module, of a case and the
@@ -79,7 +79,7 @@ def _reward(done: Episode, case: Case, eta: float) -> EpisodeReward:
     return score_outcome(done, case.label, eta)
 
 
-def _prompts(system: System[Case], records: Records) -> list[str]:
+def _prompts(system: System[None], records: Records) -> list[str]:
     """Prompts and replies of the rule on training cases, and the labels."""
     scripted, cases = system.variants["scripted"], system.cases.train[:PROMPTS]
     stage = stage_of(system, scripted, records.config)

@@ -41,7 +41,7 @@ class NoCorpus:
         raise RuntimeError("system baselines looks nothing up")
 
 
-def build(records: Records, settings: Settings) -> System[Case[Sample]]:
+def build(records: Records, settings: Settings) -> System[Sample]:
     """All baselines on the task of `records`; none is fitted before it is played."""
     config, splits, stated = records.config, records.splits, _states_grades(records)
     notes = partial(_notes, records, settings)
@@ -49,7 +49,7 @@ def build(records: Records, settings: Settings) -> System[Case[Sample]]:
         splits.train, splits.valid, len(records.task.labels), config.seed, settings, notes, partial(_evidence, records)
     )
     fitted = FittedBaseline(told, splits)
-    made: System[Case[Sample]] = System(
+    made: System[Sample] = System(
         name="baselines",
         task=records.task,
         agents=(),

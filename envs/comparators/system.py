@@ -35,7 +35,7 @@ DEMO_WORDS = 48  # a look-up: the demo's small model reads no more
 EXAMPLES = 300  # cases whose record the demo's tokenizer is made from
 
 
-def build(records: Records, settings: Settings) -> System[Case]:
+def build(records: Records, settings: Settings) -> System[None]:
     """All methods on the task of `records`, over GHAR's graph. BadInput where there is no graph."""
     corpus, partitions = graph_corpus(records)
     config = records.config

@@ -30,7 +30,7 @@ from ghar.kg.names import FILLERS, plain
 from ghar.retrieval.reports import KINDS, ReportQuery, build_reports, entries_of
 
 
-def build_exam(records: Records, settings: Settings) -> System[Case]:
+def build_exam(records: Records, settings: Settings) -> System[None]:
     """BadInput for rankers by codes, which questions have none of, and for what only DischargeQA has."""
     check_label_settings(settings, records.config.task.name)
     if settings.ranker not in ("text", "uniform"):

@@ -38,7 +38,7 @@ from ghar.errors import BadInput
 from ghar.retrieval.reports import KINDS, ReportIndex, ReportQuery, build_reports, entries_of
 
 
-def build_labels(records: Records, settings: Settings) -> System[Case[None]]:
+def build_labels(records: Records, settings: Settings) -> System[None]:
     """BadInput for settings that labels know nothing of, for a task without visits, and where no stay is experience."""
     check_label_settings(settings, records.config.task.name)
     reports = stay_reports(records.cohort, records.notes(settings.notes))

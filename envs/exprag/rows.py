@@ -14,12 +14,12 @@ from ghar.envs.system import Variant
 from ghar.episode import Act, Episode, Evidence
 
 
-def question_row(episode: Episode, question: DischargeQuestion, variant: Variant) -> dict[str, Any]:
+def question_row(episode: Episode, case: Case[DischargeQuestion], variant: Variant) -> dict[str, Any]:
     """The scores of the set of options, and `experience`: what was ranked, found and chosen.
 
     An option's `listed` is the share of the reports that name it which list it where the question asks.
     """
-    chosen, looked = episode.prediction.label, _looked_up(episode)
+    question, chosen, looked = case.reads, episode.prediction.label, _looked_up(episode)
     options = [
         {
             "letter": letter,

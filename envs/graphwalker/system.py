@@ -49,7 +49,7 @@ ENCODER = "encoder"  # a variant of time series: its prediction without a langua
 TAUGHT, USUAL = "scripted_semantic_emb", "usual label of the training patients"
 
 
-def build(records: Records, settings: Settings) -> System[Case[Looks]]:
+def build(records: Records, settings: Settings) -> System[Looks]:
     """The system on the task of `records`: time series, questions, or visits. BadInput names what is missing."""
     task = records.config.task.name
     if task.startswith(PREFIX):
@@ -59,7 +59,7 @@ def build(records: Records, settings: Settings) -> System[Case[Looks]]:
     return assemble(visits_material(records, settings), records.config, WORDS)
 
 
-def assemble(material: EncodedCases[Any], config: Config, reader: Reader) -> System[Case[Looks]]:
+def assemble(material: EncodedCases[Any], config: Config, reader: Reader) -> System[Looks]:
     """The system as one reader has it. BadInput for a context, or a pool, too small for k."""
     walkers = cut_to(material, reader)
     without = walkers.without()
@@ -157,7 +157,7 @@ def counts(material: EncodedCases[Any], without: int) -> dict[str, int]:
 
 
 def examples(
-    system: System[Case[Looks]], selector: Name = MAIN, splits: Sequence[str] = ("train", "valid", "test")
+    system: System[Looks], selector: Name = MAIN, splits: Sequence[str] = ("train", "valid", "test")
 ) -> dict[str, str]:
     """Sample id -> its examples as text with their outcomes, "" for none, for `ghar.envs.few_shot.with_demonstrations`.
 

@@ -15,11 +15,12 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from ghar.envs.case import Case
 from ghar.envs.kare.build import KareGraph, abstracts_of, build_communities
 from ghar.envs.kare.cases import UNCUT, CutSplits, Neighbourhood, Writer
 from ghar.envs.kare.coagent import Guidelines, advise
 from ghar.envs.kare.corpus import ConceptNames, KareCorpus, PatientGraphs, equations
-from ghar.envs.kare.episode import ROLES, KareCase, knowledge_text, reason_prompt
+from ghar.envs.kare.episode import ROLES, KareReading, knowledge_text, reason_prompt
 from ghar.envs.kare.graph.considerations import considerations_of
 from ghar.envs.kare.graph.themes import theme_of
 from ghar.envs.kare.learner import Learner
@@ -68,7 +69,7 @@ class Kare:
     near: Neighbourhood
     learned: dict[str, Guidelines] = field(default_factory=dict)
 
-    def read_by(self, reader: Reader) -> System[KareCase]:
+    def read_by(self, reader: Reader) -> System[KareReading]:
         """The system with texts cut as `reader` counts tokens."""
         records, corpus = self.records, self.corpus
         player, rows = self._player(reader), KareRows(self.graph.index, records.task.labels)
@@ -142,7 +143,7 @@ class Kare:
         """What a model that learns labels alone is trained on, in the same contexts or in those of classic RAG."""
         return self._school(reader, replace(self.own, tasks="label_only"), looks_up or self.own.looks_up).pairs()
 
-    def ceilings(self, cases: Sequence[KareCase]) -> dict[str, float] | None:
+    def ceilings(self, cases: Sequence[Case[KareReading]]) -> dict[str, float] | None:
         """What the communities of these cases allow at best, all of those that are found: who counts more tokens is
         shown fewer. None where the model is shown no communities."""
         law = law_of(self.records.config.task.name)
@@ -179,11 +180,11 @@ class Kare:
         }
 
 
-def _reward(eta: float, episode: Episode, case: KareCase) -> EpisodeReward:
+def _reward(eta: float, episode: Episode, case: Case[KareReading]) -> EpisodeReward:
     return score_outcome(episode, case.label, eta)
 
 
-def build(records: Records, settings: Settings) -> System[KareCase]:
+def build(records: Records, settings: Settings) -> System[KareReading]:
     """Build or open the communities. BadInput, before anything costly, for questions, for a task without a theme,
     for variant rag without abstracts, and for whatever a step of the build cannot use."""
     config = records.config

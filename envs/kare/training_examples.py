@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from ghar.data.tasks.splits import Splits
+from ghar.envs.case import Case
 from ghar.envs.kare.episode import (
-    KareCase,
+    KareReading,
     Prompts,
     both_prompt,
     join_both,
@@ -52,7 +53,7 @@ LOOKED_UP = 64  # patients at once
 class DistillationData:
     """What distillation works on: patients, sample id -> what was looked up for them, and -> their best chain."""
 
-    cases: Sequence[KareCase]
+    cases: Sequence[Case[KareReading]]
     knowledge: Mapping[str, str]
     chains: Mapping[str, Chain]
 
@@ -63,7 +64,7 @@ class ExampleWriter:
 
     records: Records
     own: Settings
-    cases: Splits[KareCase]
+    cases: Splits[Case[KareReading]]
     player: KarePlayer
     corpus: Corpus
     looks_up: LooksUp = "communities"
@@ -91,13 +92,13 @@ class ExampleWriter:
         about = _about(found) | (ABOUT if self.tasks != self.own.tasks else {})
         return SftExamples(lessons(train, self.tasks, prompts), answers_of(valid, self.tasks, prompts), about)
 
-    def _knowledge(self, cases: Sequence[KareCase]) -> dict[str, str]:
-        def request(case: KareCase) -> Retrieve | None:
+    def _knowledge(self, cases: Sequence[Case[KareReading]]) -> dict[str, str]:
+        def request(case: Case[KareReading]) -> Retrieve | None:
             return look_up(self.looks_up, self.player.top_n, case)
 
         return look_up_all(cases, request, self.corpus, self.player.tokens, self.player.count)
 
-    def _ask_expert(self, cases: Sequence[KareCase], knowledge: Mapping[str, str]) -> Chains:
+    def _ask_expert(self, cases: Sequence[Case[KareReading]], knowledge: Mapping[str, str]) -> Chains:
         """Chains for `cases`. A model's answers cost something, so runs that differ in their seed share them; a rule's
         stay with the run."""
         config, expert = self.records.config, self.own.expert
@@ -123,8 +124,8 @@ def _about(found: Mapping[str, Chains]) -> dict[str, Any]:
 
 
 def look_up_all(
-    cases: Sequence[KareCase],
-    request_of: Callable[[KareCase], Retrieve | None],
+    cases: Sequence[Case[KareReading]],
+    request_of: Callable[[Case[KareReading]], Retrieve | None],
     corpus: Corpus,
     tokens: int,
     count: Callable[[str], int],
@@ -172,7 +173,7 @@ def label_pairs(taught: DistillationData, prompts: Prompts, share: Mapping[int, 
     ]
 
 
-def class_weights(cases: Sequence[KareCase]) -> dict[int, float]:
+def class_weights(cases: Sequence[Case[KareReading]]) -> dict[int, float]:
     """n / (C n_c) for each of the C labels that occur: its patients together weigh as much as those of any other."""
     counts = Counter(case.label for case in cases)
     return {label: len(cases) / (len(counts) * n) for label, n in counts.items()}

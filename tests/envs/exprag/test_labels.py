@@ -39,13 +39,13 @@ def records_of(cache: Path, *overrides: str) -> Records:
     return Records(load(["system=exprag", "data.patients=120", f"data.cache={cache}", "task.max_test=8", *overrides]))
 
 
-def play(system: System[Case[None]], name: str) -> list[Episode]:
+def play(system: System[None], name: str) -> list[Episode]:
     variant = system.variants[name]
     jobs = [EpisodeJob(case.sample_id, 0, partial(system.episode, case, variant)) for case in system.cases.test]
     return rollout(jobs, {"top": system.fixed[variant.who]()}, system.corpus, seed=0, in_flight=8, steady=True)
 
 
-def corpus_of(system: System[Case[None]]) -> ReportCorpus:
+def corpus_of(system: System[None]) -> ReportCorpus:
     assert isinstance(system.corpus, ReportCorpus)
     return system.corpus
 

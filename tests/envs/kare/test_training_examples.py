@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghar.data.cohort import Task
-from ghar.envs.kare.episode import KareCase, both_prompt, label_prompt, parse_both, reason_prompt
+from ghar.envs.case import Case
+from ghar.envs.kare.episode import KareReading, both_prompt, label_prompt, parse_both, reason_prompt
 from ghar.envs.kare.expert_chains import Chain
 from ghar.envs.kare.training_examples import DistillationData, answers_of, class_weights, lessons, look_up_all
 from ghar.envs.system import WORDS
@@ -22,15 +23,15 @@ NAMES = ("asthma", "gout", "mumps", "rickets")
 GRADES: dict[str, int] = dict(zip(NAMES, (2, 7, 3, 9), strict=True))
 
 
-def case(number: int, name: str) -> KareCase:
+def case(number: int, name: str) -> Case[KareReading]:
     topic = f"disease {name}"
-    return KareCase(f"s{number}", number, number, f"now: {topic}", "", (topic,), TASK, int(GRADES[name] > 4))
+    return Case(f"s{number}", number, number, f"now: {topic}", (topic,), TASK, int(GRADES[name] > 4), KareReading())
 
 
 CASES = tuple(case(i, NAMES[(i * i + i // 3) % 4]) for i in range(24))
 
 
-def knowledge_of(one: KareCase) -> str:
+def knowledge_of(one: Case[KareReading]) -> str:
     name = one.topics[0].split(" ", 1)[1]
     return f"- {name} has a grade {GRADES[name]} course"
 
@@ -87,7 +88,7 @@ class Communities:
         return [Evidence((Passage(text, "community", -1, 1.0, 0),)) for text in found]
 
 
-def look_up(one: KareCase) -> Retrieve:
+def look_up(one: Case[KareReading]) -> Retrieve:
     return Retrieve(one.topics[0].split(" ", 1)[1], None, 1)
 
 
