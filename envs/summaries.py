@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ghar.data.tasks.samples import TextSample
 from ghar.data.tasks.splits import Splits
-from ghar.data.tasks.summaries import WRITTEN, SummarySample
+from ghar.data.tasks.summaries import WRITTEN
 from ghar.data.tasks.summary_files import SummarisedText
 from ghar.envs.case import Case
 from ghar.envs.records import Records
@@ -32,7 +33,7 @@ def summary_cases(records: Records, reader: Reader) -> Splits[Case]:
     task, budget = records.texts.task, records.config.env.history_tokens
     closed = records.provenance().credentialed
 
-    def cases(samples: Sequence[SummarySample]) -> tuple[Case, ...]:
+    def cases(samples: Sequence[TextSample[SummarisedText]]) -> tuple[Case, ...]:
         return tuple(
             Case(
                 one.sample_id, one.subject_id, one.subject_id, cut_text(one.text.source, budget, reader.count),

@@ -7,7 +7,9 @@ from functools import cache, partial
 from typing import Any, cast
 
 from ghar.config import Config
-from ghar.data.tasks.questions import MEDQA, MedicalQuestion
+from ghar.data.tasks.question_files import ChoiceQuestion
+from ghar.data.tasks.questions import MEDQA
+from ghar.data.tasks.samples import TextSample
 from ghar.data.tasks.splits import Splits
 from ghar.envs.case import Case
 from ghar.envs.graphwalker.corpus import Examples, ExamplesCorpus, SelectExamples, earlier
@@ -75,7 +77,7 @@ def assemble(material: EncodedCases[Any], config: Config, reader: Reader) -> Sys
         encoded = {name: tuple(map(float, found.probabilities[row])) for name, row in found.row_of.items()}
         variants[ENCODER] = Variant(ENCODER, "EHR encoder alone", EncoderSpec(), who="")
     exams = {exam.sample_id: exam for exam in everyone(material.splits)} if task.name == MEDQA else None
-    clinical = ClinicalNumbers(task, cast("Mapping[str, MedicalQuestion] | None", exams))
+    clinical = ClinicalNumbers(task, cast("Mapping[str, TextSample[ChoiceQuestion]] | None", exams))
     rows = SelectionRows(material, RULE, sum(patient.dropped > 0 for patient in walkers.patients.values()))
     weights = cache(lambda: rarity([patient.text for patient in walkers.known]).weights)
     lists = "time_series" not in material.selectors and exams is None  # of visits, whose items are codes
