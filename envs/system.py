@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 from ghar.envs.case import Case, R
 from ghar.envs.rollout import Corpus
@@ -114,17 +114,28 @@ class PretrainingTasks:
     copying: bool = False
 
 
-@dataclass(frozen=True)
-class SftExamples:
-    """What a system teaches by itself, as text, in place of a teacher's right episodes (KARE's distillation).
+class Example(NamedTuple):
+    """One training example: the reply to imitate after a prompt.
 
-    train, valid: (prompt, reply, choices, weight) of each pair; choices: the replies it is one of, or (); weight: of
-    the pair against others, however long it is. The weights with the lowest loss on `valid` are kept.
-    epochs: over `train`; None is trainer.warmup.epochs.
+    choices: the replies it is one of, () for a free text. weight: against other examples, however long it is; None
+    where every token counts alike.
     """
 
-    train: Sequence[tuple[str, str, tuple[str, ...], float]]
-    valid: Sequence[tuple[str, str, tuple[str, ...], float]]
+    prompt: str
+    reply: str
+    choices: tuple[str, ...] = ()
+    weight: float | None = 1.0
+
+
+@dataclass(frozen=True)
+class SftExamples:
+    """Training examples that a system writes itself, in place of a teacher's right episodes (KARE's distillation).
+
+    The weights with the lowest loss on `valid` are kept. epochs: over `train`; None is trainer.warmup.epochs.
+    """
+
+    train: Sequence[Example]
+    valid: Sequence[Example]
     about: Mapping[str, Any] = field(default_factory=dict)
     epochs: int | None = None
 

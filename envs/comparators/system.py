@@ -16,7 +16,7 @@ from ghar.envs.graph_cases import CutCases, graph_corpus
 from ghar.envs.real_patients import is_real, refuse, without_rules
 from ghar.envs.records import Records
 from ghar.envs.summaries import right_reply, with_summaries
-from ghar.envs.system import WORDS, Reporting, SftExamples, System, Training, Variant
+from ghar.envs.system import WORDS, Example, Reporting, SftExamples, System, Training, Variant
 from ghar.envs.worlds.severity_grades import RELATIONS, Knowledge, SpreadRule, exact_knowledge, follows
 from ghar.episode import Episode
 from ghar.llm.policy import FunctionPolicy
@@ -77,11 +77,11 @@ def label_pairs(made_by: Comparators, cases: Splits[Case]) -> SftExamples:
         "answer: " if made_by.spec.prompts == "full" and made_by.spec.wording != "summaries" else "",
     )
 
-    def pairs(some: Sequence[Case]) -> tuple[tuple[str, str, tuple[str, ...], float], ...]:
+    def examples(some: Sequence[Case]) -> tuple[Example, ...]:
         asked = [(next(made_by.episode(case, direct)), case) for case in some]
-        return tuple((act.prompt, f"{said}{right_reply(case)}", (), 1.0) for act, case in asked)
+        return tuple(Example(act.prompt, f"{said}{right_reply(case)}") for act, case in asked)
 
-    return SftExamples(pairs(cases.train), pairs(cases.valid))
+    return SftExamples(examples(cases.train), examples(cases.valid))
 
 
 def variants(trained: Method) -> dict[str, Variant]:

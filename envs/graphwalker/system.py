@@ -32,7 +32,7 @@ from ghar.envs.graphwalker.series import PREFIX, series_material
 from ghar.envs.graphwalker.settings import Settings
 from ghar.envs.graphwalker.visits import visits_material
 from ghar.envs.records import Records
-from ghar.envs.system import WORDS, GroundTruth, Reader, Reporting, SftExamples, System, Training, Variant
+from ghar.envs.system import WORDS, Example, GroundTruth, Reader, Reporting, SftExamples, System, Training, Variant
 from ghar.episode import Episode
 from ghar.errors import BadInput
 from ghar.llm.policy import FunctionPolicy
@@ -139,11 +139,11 @@ TITLES = {
 def _label_pairs(walkers: SelectionPool, spec: ExampleSpec) -> SftExamples:
     """The question about each training patient alone, and its label; validation patients choose the weights."""
 
-    def pairs(split: str) -> tuple[tuple[str, str, tuple[str, ...], float], ...]:
+    def examples(split: str) -> tuple[Example, ...]:
         asked = [(prompt_text(spec.opening, Examples(), p.text), p.label) for p in walkers.by_split[split]]
-        return tuple((prompt, spec.task.labels[label], spec.task.labels, 1.0) for prompt, label in asked)
+        return tuple(Example(prompt, spec.task.labels[label], spec.task.labels) for prompt, label in asked)
 
-    return SftExamples(pairs("train"), pairs("valid"), epochs=EPOCHS)
+    return SftExamples(examples("train"), examples("valid"), epochs=EPOCHS)
 
 
 def _ceilings(material: EncodedCases[Any], cases: Sequence[Case[Looks]]) -> Mapping[str, float] | None:

@@ -137,11 +137,11 @@ class Kare:
 
     def examples(self, reader: Reader) -> SftExamples:
         """What a model is distilled on."""
-        return self._school(reader, self.own, self.own.looks_up).pairs()
+        return self._writer(reader, self.own, self.own.looks_up).examples()
 
     def label_pairs(self, reader: Reader, looks_up: LooksUp | None = None) -> SftExamples:
         """What a model that learns labels alone is trained on, in the same contexts or in those of classic RAG."""
-        return self._school(reader, replace(self.own, tasks="label_only"), looks_up or self.own.looks_up).pairs()
+        return self._writer(reader, replace(self.own, tasks="label_only"), looks_up or self.own.looks_up).examples()
 
     def ceilings(self, cases: Sequence[Case[KareReading]]) -> dict[str, float] | None:
         """What the communities of these cases allow at best, all of those that are found: who counts more tokens is
@@ -153,7 +153,7 @@ class Kare:
         shown = look_up_all(cases, request, self.corpus, UNCUT, words)
         return kare_ceilings(law, belief(self.records).knowledge, cases, shown)
 
-    def _school(self, reader: Reader, own: Settings, looks_up: LooksUp) -> ExampleWriter:
+    def _writer(self, reader: Reader, own: Settings, looks_up: LooksUp) -> ExampleWriter:
         writer = Writer(self.near, self.records.config.env, reader.count, own.similar)
         cases = CutSplits(self.records.splits, writer)
         return ExampleWriter(self.records, own, cases, self._player(reader), self.corpus, looks_up)

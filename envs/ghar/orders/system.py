@@ -29,7 +29,7 @@ from ghar.envs.ghar.orders.teacher import OrderTeacher
 from ghar.envs.ghar.settings import Settings
 from ghar.envs.graph_cases import graph_corpus
 from ghar.envs.records import Records
-from ghar.envs.system import Reporting, SftExamples, System, Training, Variant
+from ghar.envs.system import Example, Reporting, SftExamples, System, Training, Variant
 from ghar.episode import Act, Episode, EpisodeGenerator, Evidence, Retrieve
 from ghar.errors import BadInput
 from ghar.kg.contraindications import CONTRAINDICATION, contraindications
@@ -179,10 +179,10 @@ def _label_pairs(episodes: OrderEpisodes, cases: Splits[Case[OrderQuestion]], ep
 
 def _pairs(
     episodes: OrderEpisodes, cases: Sequence[Case[OrderQuestion]]
-) -> list[tuple[str, str, tuple[str, ...], float]]:
+) -> list[Example]:
     asked: list[tuple[Act, OrderQuestion]] = [(next(episodes.direct(case)), case.reads) for case in cases]
     return [
-        (act.prompt, f"yes {question.against[0] + 1}" if question.against else "no", act.choices, 1.0)
+        Example(act.prompt, f"yes {question.against[0] + 1}" if question.against else "no", act.choices)
         for act, question in asked
     ]
 
