@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ghar.envs.case import Case
 from ghar.envs.kare.corpus import ConceptNames
 from ghar.envs.kare.episode import KareReading, parse_both
 from ghar.envs.kare.pretraining import NamePlace, TemplateBuilder, cast_of
@@ -119,7 +120,7 @@ def test_one_sentence_states_its_grades_of_the_name_it_begins_with(records: Reco
     cast = cast_of(records.world, records.names)
     first, second = cast.known["disease"][:2]
     text = f"{first} phenotype absent grade 1 course. {second} of {first} phenotype present grade 2 course."
-    case: Any = type("Case", (), {"text": text, "similar": "", "topics": ()})
+    case = Case("s", 1, 1, text, (), records.task, 0, KareReading())
     [pieces, *_] = TemplateBuilder(cast).template(case, []).texts
     assert [piece for piece in pieces if isinstance(piece, NamePlace)] == [
         NamePlace(first), NamePlace(first, "absent"), NamePlace(second), NamePlace(first), NamePlace(second, "own"),
