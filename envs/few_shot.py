@@ -116,9 +116,9 @@ def _doubled(
         episode=upstream.episode,
         prepare=prepare,
         variants={**system.variants, **variants},
-        listed=(*system.listed, *more),
         report=replace(
             system.report,
+            listed=(*system.listed, *more),
             row=row,
             comparisons=(*system.report.comparisons, *((new, one.name) for new, one in more.items())),
         ),

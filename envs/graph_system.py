@@ -56,7 +56,7 @@ def graph_system(
         settings.name, records.task, agents, roles, cut(WORDS), partial(_episode, episode), corpus,
         partial(_reward, eta=config.reward.eta),
         {main: played, "scripted": replace(played, name="scripted", who="rule")},
-        main, (main, "scripted"), lambda reader: replace(system, cases=cut(reader)),
+        main, lambda reader: replace(system, cases=cut(reader)),
         fixed={"rule": partial(FunctionPolicy, rule)}, decides=decides,
         partitions=partitions, origin=records.provenance(),
         training=Training(teacher="rule", texts=lambda: _prompts(system, records)),

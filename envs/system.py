@@ -181,6 +181,7 @@ class Training:
 class Reporting(Generic[R]):
     """What a system adds to rows, to summary.json and to the table of an evaluation.
 
+    listed: names of the variants that an evaluation plays by default, None for all.
     row: columns of an episode's row. numbers: of a variant's rows, where they are not those of a classifier.
     summary: further parts of summary.json, given the rows by variant. counts: of what was read.
     comparisons: pairs of variants besides those of `main` with each other one.
@@ -189,6 +190,7 @@ class Reporting(Generic[R]):
         was played by a language model. None where there is nothing to ask.
     """
 
+    listed: Sequence[str] | None = None
     row: Callable[[Episode, Case[R], Variant], dict[str, Any]] = lambda episode, case, variant: {}
     numbers: Callable[[Sequence[Mapping[str, Any]], dict[str, int]], dict[str, Any]] | None = None
     summary: Callable[[Mapping[str, Sequence[Mapping[str, Any]]]], dict[str, Any]] = lambda rows: {}
@@ -220,7 +222,6 @@ class System(Generic[R]):
     cases: by split, cut to what `read_by` was last given. episode: of a case, as a variant plays it.
     reward: of a finished episode and its case, without what training adds (`Training.shaping`).
     variants: by name, in the order of tables; main: the one that is trained, and that others are compared with.
-    listed: names of those that an evaluation plays by default.
     read_by: the same system for another reader: its texts cut to a budget, its corpus with an engine to ask.
     fixed: policies by name that are no language model. decides: roles whose reply is the prediction.
     prepare: what a variant has to learn before it is played, from the policy that will play it.
@@ -237,7 +238,6 @@ class System(Generic[R]):
     reward: Callable[[Episode, Case[R]], EpisodeReward]
     variants: Mapping[str, Variant]
     main: str
-    listed: tuple[str, ...]
     read_by: Callable[[Reader], System[R]]
     fixed: Mapping[str, Callable[[], Policy]] = field(default_factory=dict)
     decides: tuple[str, ...] = ("predict",)
@@ -251,6 +251,11 @@ class System(Generic[R]):
     def adapt(self, change: Callable[[System[R]], System[R]]) -> System[R]:
         """Apply `change` to this system, and to what it is for any other reader."""
         return replace(change(self), read_by=lambda reader: self.read_by(reader).adapt(change))
+
+    @property
+    def listed(self) -> tuple[str, ...]:
+        """Names of the variants that an evaluation plays by default."""
+        return tuple(self.variants if self.report.listed is None else self.report.listed)
 
     def variant(self, name: str) -> Variant:
         """BadInput, with all names, for one that it has not."""

@@ -60,11 +60,12 @@ def build(records: Records, settings: Settings) -> System[Sample]:
         reward=partial(_outcome, config.reward.eta),
         variants={name: Variant(name, TITLES[name], name, "") for name in EVERY if name not in EVIDENCED or stated},
         main=MAIN,
-        listed=(*FITS, *(EVIDENCED if stated else ())),
         read_by=lambda reader: made,
         prepare=partial(_prepare, fitted),
         origin=records.provenance(),
-        report=Reporting(summary=partial(_chosen, fitted), counts=records.counts()),
+        report=Reporting(
+            listed=(*FITS, *(EVIDENCED if stated else ())), summary=partial(_chosen, fitted), counts=records.counts()
+        ),
     )
     return made
 

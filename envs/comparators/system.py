@@ -55,7 +55,6 @@ def build(records: Records, settings: Settings) -> System[None]:
         reward=partial(_outcome, config.reward.eta),
         variants=variants(settings.method),
         main=settings.method,
-        listed=(f"{RULE}_{settings.method}", f"base_{settings.method}", settings.method),
         read_by=lambda reader: replace(made, cases=cut(reader)),
         fixed={RULE: lambda: FunctionPolicy(ComparatorRule(knowledge_of(records)))},
         origin=records.provenance(),
@@ -64,7 +63,10 @@ def build(records: Records, settings: Settings) -> System[None]:
             texts=lambda: [case.text for case in made.cases.train[:EXAMPLES]],
             pretraining="ghar" if config.model.kind == "demo" else None,
         ),
-        report=Reporting(counts=records.counts() | records.graph_counts()),
+        report=Reporting(
+            listed=(f"{RULE}_{settings.method}", f"base_{settings.method}", settings.method),
+            counts=records.counts() | records.graph_counts(),
+        ),
     )
     taught = without_rules(made, records, lambda reader: label_pairs(made_by, cut(reader)))
     return with_summaries(taught, config.reward.eta) if records.asks_summaries else taught

@@ -77,7 +77,6 @@ def build(records: Records, settings: Settings) -> System[EventReading]:
         reward=partial(outcome, config.reward.eta, settings),
         variants=variants(settings),
         main=MAIN,
-        listed=listed,
         read_by=read_by,
         decides=("weigh", "predict"),
         fixed={READER: lambda: room.reader},
@@ -89,6 +88,7 @@ def build(records: Records, settings: Settings) -> System[EventReading]:
             texts=room.texts,
         ),
         report=Reporting(
+            listed=listed,
             row=event_row,
             numbers=partial(variant_numbers, labels),
             summary=partial(told, fitted, records.long_truth, config.eval.bootstrap),

@@ -83,7 +83,6 @@ def build_question_system(records: Records, settings: Settings) -> System[Discha
         reward=partial(_reward, config.reward.eta),
         variants=_variants(config, settings, WORDS),
         main=MAIN,
-        listed=LISTED_QUESTIONS,
         # texts are cut to words, whoever reads them; only FLARE asks a reader for more
         read_by=lambda reader: replace(made, variants=_variants(config, settings, reader)),
         fixed={
@@ -100,6 +99,7 @@ def build_question_system(records: Records, settings: Settings) -> System[Discha
             texts=lambda: prompts_of(made.cases.train, taught, corpus, FunctionPolicy(majority_of_experiences), config),
         ),
         report=Reporting(
+            listed=LISTED_QUESTIONS,
             row=question_row,
             numbers=_numbers,
             summary=partial(_differences, config),

@@ -99,7 +99,6 @@ def _build(records: Records, settings: Settings) -> System[None]:
         reward=partial(_reward, rewards),
         variants=variants(episodes) | (asking(episodes, every, needed is not None) if several else {}),
         main="ghar_rl",
-        listed=(*forced, "scripted", "ghar_base", STAGE, "ghar_sft", "ghar_rl"),
         read_by=lambda reader: replace(made, cases=cut(reader)),
         fixed={"teacher": lambda: ScriptedTeacher(teacher_knowledge(records), habits)},
         prepare=lambda variant, policy: routed(made, config, episodes, needed, variant),
@@ -113,6 +112,7 @@ def _build(records: Records, settings: Settings) -> System[None]:
             texts=lambda: [case.text for case in made.cases.train[:EXAMPLES]],
         ),
         report=Reporting(
+            listed=(*forced, "scripted", "ghar_base", STAGE, "ghar_sft", "ghar_rl"),
             row=rows.row,
             numbers=rows.numbers,
             summary=lambda found: budget_summary(records, settings, made.cases.test, found),

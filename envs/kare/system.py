@@ -88,7 +88,6 @@ class Kare:
             reward=partial(_reward, records.config.reward.eta),
             variants=variants,
             main="kare",
-            listed=tuple(name for name in LISTED if name in variants),
             read_by=self.read_by,
             fixed={RULE: partial(rule_of, records)},
             prepare=learner.prepare,
@@ -102,6 +101,7 @@ class Kare:
                 texts=self.texts,
             ),
             report=Reporting(
+                listed=tuple(name for name in LISTED if name in variants),
                 row=rows.row,
                 numbers=rows.numbers,
                 summary=partial(self._summary, learner),

@@ -102,7 +102,6 @@ def build_order_system(records: Records, settings: Settings) -> System[OrderQues
         reward=partial(_reward, config, price),
         variants=_variants(spec, partitions, settings),
         main=MAIN,
-        listed=LISTED,
         read_by=lambda reader: made,
         fixed={
             **scripted, **_baselines(every.train, diseases),
@@ -117,6 +116,7 @@ def build_order_system(records: Records, settings: Settings) -> System[OrderQues
             texts=lambda: _prompts(OrderEpisodes(spec, partitions), cases.train),
         ),
         report=Reporting(
+            listed=LISTED,
             row=order_row,
             numbers=order_numbers,
             summary=partial(by_group, draw={"seed": config.seed, "resamples": config.eval.bootstrap}),
