@@ -25,7 +25,6 @@ from ghar.rewards.compose import EpisodeReward
 from ghar.rewards.texts import with_likeness
 
 LIKENESS = ("rouge_1", "rouge_2", "rouge_l", "sari", "bleu_4")
-SummaryCase = Case[SummarisedText]  # which reads the whole text and its reference; no policy sees either
 
 
 def summary_cases(records: Records, reader: Reader) -> Splits[Case]:
@@ -71,7 +70,7 @@ def with_summaries(made: System[Any], eta: float) -> System[Any]:
 def _with_summaries(made: System[Any], eta: float) -> System[Any]:
     reward, shaping, row = made.reward, made.training.shaping, made.report.row
 
-    def likened(found: EpisodeReward, episode: Episode, case: SummaryCase) -> EpisodeReward:
+    def likened(found: EpisodeReward, episode: Episode, case: Case[SummarisedText]) -> EpisodeReward:
         return with_likeness(found, episode, likeness(written(episode), case)["rouge_l"], eta)
 
     if shaping is not None:
@@ -99,7 +98,7 @@ def written(episode: Episode) -> str:
     return str(replies[-1].value or "") if replies and episode.prediction.label is not None else ""
 
 
-def likeness(text: str, case: SummaryCase) -> dict[str, float]:
+def likeness(text: str, case: Case[SummarisedText]) -> dict[str, float]:
     """F1 of ROUGE-1, -2 and -L, SARI and BLEU-4 of a text against the case's reference; 0 for no text."""
     from ghar.metrics.texts import bleu, rouge, sari  # the extra `train` brings their libraries
 
@@ -111,7 +110,7 @@ def likeness(text: str, case: SummaryCase) -> dict[str, float]:
     return {**shares, "sari": sari(source, text, reference), "bleu_4": bleu(text, reference, 4)}
 
 
-def summary_row(episode: Episode, case: SummaryCase, variant: Variant) -> dict[str, Any]:
+def summary_row(episode: Episode, case: Case[SummarisedText], variant: Variant) -> dict[str, Any]:
     """The text, its reference, and how near they are."""
     text = written(episode)
     return {"summary": text, "reference": case.reads.summary, "likeness": likeness(text, case)}
