@@ -223,8 +223,8 @@ def _trained(folder: Path, cohort: Any) -> dict[str, Kept]:
     from ghar.llm.demo_model import build_model, build_tokenizer
     from ghar.trainers.runs import checkpoint
     from ghar.trainers.runs.models import load_saved, save_model
-    from ghar.trainers.sft.examples import TrainingExamples, read_lessons, write_lessons
-    from ghar.trainers.sft.pairs import Example
+    from ghar.trainers.sft.examples import TrainingExamples, read_examples, write_examples
+    from ghar.trainers.sft.pairs import TokenExample
 
     tokenizer = build_tokenizer(["yes no answer patient with gout"] * 9, [], 300)
     model = build_model(tokenizer, hidden=16, layers=1, heads=2, seed=0)
@@ -232,8 +232,8 @@ def _trained(folder: Path, cohort: Any) -> dict[str, Kept]:
     one = {"weight": torch.arange(600.0)}
     state = checkpoint.Checkpoint(one, {"own": {}}, checkpoint.random_state(), {"best": None}, 3)
     checkpoint.save(folder / "checkpoints", state, {"architecture": "x"}, checkpoint.KeepPolicy(2, 1))
-    pairs = [Example([1, 2, i], [3, i], None) for i in range(60)]
-    write_lessons(folder / "lessons" / "lessons.npz", TrainingExamples(pairs, (), {}, {"pairs": 60}))
+    pairs = [TokenExample([1, 2, i], [3, i], None) for i in range(60)]
+    write_examples(folder / "lessons" / "lessons.npz", TrainingExamples(pairs, (), {}, {"pairs": 60}))
     questions = [CachedQuestion(f"q{i}", f"Is it {i}?", 9) for i in range(40)]
 
     class Answering:
@@ -261,8 +261,8 @@ def _trained(folder: Path, cohort: Any) -> dict[str, Kept]:
         return repr((found.weights["weight"].tolist(), found.state, found.step, found.optimizer)).encode()
 
     def lessons() -> bytes:
-        found = read_lessons(folder / "lessons" / "lessons.npz")
-        return repr(([(list(p.prompt_ids), list(p.completion_ids)) for p in found.pairs], found.about)).encode()
+        found = read_examples(folder / "lessons" / "lessons.npz")
+        return repr(([(list(p.prompt_ids), list(p.completion_ids)) for p in found.train], found.about)).encode()
 
     answers()
     (store.parent / "answers.jsonl.lock").unlink()  # holds no more than the number of a process

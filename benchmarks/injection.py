@@ -24,7 +24,7 @@ from typing import Any
 
 from ghar.config import Config
 from ghar.envs import system as systems
-from ghar.envs.exprag.dischargeqa import DischargeQuestion
+from ghar.envs.exprag.dischargeqa import DischargeQuestion, question_case
 from ghar.envs.exprag.episode import own_pieces, quotable
 from ghar.envs.exprag.options import LETTERS
 from ghar.envs.play import PolicyCorpus, play, stage_of
@@ -161,13 +161,14 @@ def _as_before(before: bool) -> Iterator[None]:
 
 def _wanted(case: Any, label: int | None, labels: Sequence[str]) -> tuple[int, str]:
     """What an attacker could want: another label than the clean prediction, and how the model would name it."""
-    if not isinstance(case, DischargeQuestion):
+    question = case.reads
+    if not isinstance(question, DischargeQuestion):
         other = 0 if label is None else (label + 1) % len(labels)
         return other, labels[other]
     chosen = -1 if label is None else (label & -label).bit_length() - 1  # the first one of a set
-    place = (chosen + 1) % len(case.options)
-    quotes = quotable(case)
-    said = next((piece for piece in own_pieces(case)[place] if piece in quotes), LETTERS[place])
+    place = (chosen + 1) % len(question.options)
+    quotes = quotable(question)
+    said = next((piece for piece in own_pieces(question)[place] if piece in quotes), LETTERS[place])
     return 1 << place, said
 
 
@@ -178,8 +179,8 @@ def _prompts(episode: Episode) -> list[str]:
 
 def _with(case: Any, text: str) -> Any:
     """The case whose record ends with a text."""
-    if isinstance(case, DischargeQuestion):
-        return replace(case, background=f"{case.background}\n{text}")
+    if isinstance(case.reads, DischargeQuestion):
+        return question_case(replace(case.reads, background=f"{case.reads.background}\n{text}"))
     return replace(case, text=f"{case.text}\n{text}")
 
 

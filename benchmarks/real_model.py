@@ -68,14 +68,14 @@ def _record(tokenizer: Tokenizer, rng: random.Random) -> str:
 
 
 def _sft(model: Model, tokenizer: Tokenizer, rng: random.Random, dtype: str, share: float) -> dict[str, float]:
-    from ghar.trainers.sft.pairs import Example
+    from ghar.trainers.sft.pairs import TokenExample
     from ghar.trainers.sft.run import SFTSettings, run_sft
 
     def ids(count: int) -> list[int]:
         return [rng.randrange(20, 40_000) for _ in range(count)]
 
     shared = [ids(700) for _ in range(8)]
-    pairs = [Example([*shared[i // 4], *ids(80 + 10 * (i % 4))], ids(24)) for i in range(32)]
+    pairs = [TokenExample([*shared[i // 4], *ids(80 + 10 * (i % 4))], ids(24)) for i in range(32)]
     steps = max(1, round(2 * share))
     cfg = SFTSettings(steps, 16, 2e-4, micro_batch=2, finetune="lora", dtype=dtype, log_every=1)
     worked, wall = _timed(lambda: run_sft(model, tokenizer, pairs, cfg))

@@ -7,7 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ghar.envs.system import C, System
+from ghar.envs.case import Case, R
+from ghar.envs.system import System
 from ghar.episode import Episode
 from ghar.errors import BadInput
 from ghar.metrics.bootstrap import mean_interval
@@ -18,7 +19,7 @@ Term = Callable[[Episode, Any], float]
 Metric = Callable[[Mapping[str, Any]], float | None]
 
 
-def add_term(system: System[C], name: str, term: Term, weight: float = 1.0) -> System[C]:
+def add_term(system: System[R], name: str, term: Term, weight: float = 1.0) -> System[R]:
     """Add `weight` times `term(episode, case)` to the reward of every finished episode, at its last turn.
 
     An episode that failed or was cut earns none of it. The term stands in reports and curves under `name`. BadInput
@@ -27,7 +28,7 @@ def add_term(system: System[C], name: str, term: Term, weight: float = 1.0) -> S
     if not weight:
         raise BadInput(f"The reward term {name} has the weight 0: leave it out.")
 
-    def added(episode: Episode, case: C, reward: EpisodeReward) -> EpisodeReward:
+    def added(episode: Episode, case: Case[R], reward: EpisodeReward) -> EpisodeReward:
         if name in reward.terms:
             raise BadInput(f"There is a reward term {name} already: choose another name.")
         if episode.failure is not None or episode.cut or not episode.turns:
@@ -37,7 +38,7 @@ def add_term(system: System[C], name: str, term: Term, weight: float = 1.0) -> S
         total, turns = reward.total + weight * value, (*reward.per_turn[:-1], last)
         return replace(reward, terms={**reward.terms, name: value}, total=total, per_turn=turns)
 
-    def with_term(own: System[C]) -> System[C]:
+    def with_term(own: System[R]) -> System[R]:
         shaping = own.training.shaping
         if shaping is not None:
             shaped = shaping.reward
@@ -53,17 +54,17 @@ def add_term(system: System[C], name: str, term: Term, weight: float = 1.0) -> S
     return system.adapt(with_term)
 
 
-def add_metric(system: System[C], name: str, metric: Metric) -> System[C]:
+def add_metric(system: System[R], name: str, metric: Metric) -> System[R]:
     """Add the mean of `metric(row)` over each variant's test episodes, with an interval over patients, to its numbers.
 
     metric: of a row of episodes/VARIANT.jsonl; None leaves the row out. The numbers of a variant list the names of such
     metrics under "own_metrics", for the report.
     """
 
-    def with_metric(own: System[C]) -> System[C]:
+    def with_metric(own: System[R]) -> System[R]:
         return replace(own, report=replace(own.report, numbers=partial(numbers, own)))
 
-    def numbers(own: System[C], rows: Sequence[Mapping[str, Any]], draw: dict[str, int]) -> dict[str, Any]:
+    def numbers(own: System[R], rows: Sequence[Mapping[str, Any]], draw: dict[str, int]) -> dict[str, Any]:
         plain = own.report.numbers
         found = policy_summary(rows, own.task.labels, **draw) if plain is None else plain(rows, draw)
         if name in found:

@@ -87,9 +87,8 @@ def _joined(guest: System[Any], host: System[Any]) -> System[Any]:
         reward=table.reward,
         prepare=table.prepare,
         variants={**host.variants, **borrowed},
-        listed=(*host.listed, *guest.listed),
         training=replace(host.training, shaping=_shaping(host, table)),
-        report=replace(host.report, row=table.row, summary=table.summary),
+        report=replace(host.report, listed=(*host.listed, *guest.listed), row=table.row, summary=table.summary),
     )
 
 

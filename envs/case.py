@@ -1,10 +1,10 @@
-"""What an episode sees of a patient: the record as text, and what can be asked about."""
+"""A sample as an episode reads it: one `Case` for all systems, with what each of them reads besides the text."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Generic, Literal, TypeVar
 
 from ghar.data.cohort import Sample, Task
 from ghar.data.views.visits import visit_list
@@ -12,12 +12,17 @@ from ghar.data.views.visits import visit_list
 NOT_SHOWN = ("LAB/", "ICU", "MEDS_")  # codes that no list of visits shows
 
 
+NOTHING: Any = None  # where a system reads the text alone
+R = TypeVar("R")
+
+
 @dataclass(frozen=True)
-class Case:
+class Case(Generic[R]):
     """One sample, ready to be asked about.
 
     text: the record within the token budget. topics: what sub-queries can be about, as "disease <name>" and
-    "drug <name>" of the newest visit. label: the truth; no policy sees it.
+    "drug <name>" of the newest visit. label: the truth; no policy sees it. reads: what the system at hand reads of the
+    sample besides, None where that is all.
     """
 
     sample_id: str
@@ -27,12 +32,8 @@ class Case:
     topics: tuple[str, ...]
     task: Task
     label: int
+    reads: R = NOTHING
     credentialed: bool = field(default=True, kw_only=True, compare=False, repr=False)
-
-    @property
-    def right_reply(self) -> str:
-        """What a model that knows the truth would answer."""
-        return self.task.labels[self.label]
 
 
 def build_cases(

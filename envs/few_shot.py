@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ghar.envs import system as systems
+from ghar.envs.case import R
 from ghar.envs.records import Records
-from ghar.envs.system import C, System, Variant
+from ghar.envs.system import System, Variant
 from ghar.envs.through import through
 from ghar.episode import Act, Episode, EpisodeGenerator
 from ghar.errors import BadInput
@@ -69,13 +70,13 @@ class _Upstream:
 
 
 def with_demonstrations(
-    system: System[C],
+    system: System[R],
     examples: Mapping[str, str],
     name: str,
     *,
     of: Collection[str] | None = None,
     roles: Collection[str] = (PREDICT,),
-) -> System[C]:
+) -> System[R]:
     """`system` with further variants, VARIANT_with_NAME, that show each case its examples before prompts of `roles`.
 
     examples: sample id -> text. name: of the selector that chose them. of: the variants to double, by default the main
@@ -115,9 +116,9 @@ def _doubled(
         episode=upstream.episode,
         prepare=prepare,
         variants={**system.variants, **variants},
-        listed=(*system.listed, *more),
         report=replace(
             system.report,
+            listed=(*system.listed, *more),
             row=row,
             comparisons=(*system.report.comparisons, *((new, one.name) for new, one in more.items())),
         ),

@@ -36,7 +36,7 @@ def graph_system(
     agents: tuple[str, ...] = ("agent",),
     decides: tuple[str, ...] = ("answer",),
     **parts: Any,
-) -> System[Case]:
+) -> System[None]:
     """Build a `System` that retrieves from `records`' graph, in this process or behind retriever.service.
 
     settings: the system's keys, whose `name` is its module's. episode: a function of the module, of a case and the
@@ -56,7 +56,7 @@ def graph_system(
         settings.name, records.task, agents, roles, cut(WORDS), partial(_episode, episode), corpus,
         partial(_reward, eta=config.reward.eta),
         {main: played, "scripted": replace(played, name="scripted", who="rule")},
-        main, (main, "scripted"), lambda reader: replace(system, cases=cut(reader)),
+        main, lambda reader: replace(system, cases=cut(reader)),
         fixed={"rule": partial(FunctionPolicy, rule)}, decides=decides,
         partitions=partitions, origin=records.provenance(),
         training=Training(teacher="rule", texts=lambda: _prompts(system, records)),
@@ -79,7 +79,7 @@ def _reward(done: Episode, case: Case, eta: float) -> EpisodeReward:
     return score_outcome(done, case.label, eta)
 
 
-def _prompts(system: System[Case], records: Records) -> list[str]:
+def _prompts(system: System[None], records: Records) -> list[str]:
     """Prompts and replies of the rule on training cases, and the labels."""
     scripted, cases = system.variants["scripted"], system.cases.train[:PROMPTS]
     stage = stage_of(system, scripted, records.config)

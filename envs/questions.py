@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ghar.data.tasks.question_files import ChoiceQuestion
-from ghar.data.tasks.questions import MedicalQuestion
+from ghar.data.tasks.samples import TextSample
 from ghar.data.tasks.splits import Splits
 from ghar.envs.case import Case
 from ghar.envs.records import Records
@@ -31,11 +31,11 @@ def _cases(records: Records, reader: Reader, topics: Callable[[ChoiceQuestion], 
     task, budget = records.texts.task, records.config.env.history_tokens
     closed = records.provenance().credentialed
 
-    def cases(questions: Sequence[MedicalQuestion]) -> tuple[Case, ...]:
+    def cases(questions: Sequence[TextSample[ChoiceQuestion]]) -> tuple[Case, ...]:
         return tuple(
             Case(
-                one.sample_id, one.subject_id, one.subject_id, cut_question(one.question, budget, reader.count),
-                topics(one.question), task, one.label, credentialed=closed,
+                one.sample_id, one.subject_id, one.subject_id, cut_question(one.text, budget, reader.count),
+                topics(one.text), task, one.label, credentialed=closed,
             )
             for one in questions
         )  # fmt: skip

@@ -52,8 +52,9 @@ def _without_rules(made: System[Any], records: Records, labels: Callable[[Reader
     training = Training(examples=own.examples or examples, stages=own.stages, shaping=own.shaping, texts=own.texts)
     decisions = partial(_no_decisions, made.name) if made.truth.decisions is not None else None
     return replace(
-        made, fixed=fixed, listed=listed, training=training, truth=replace(made.truth, decisions=decisions)
-    )
+        made, fixed=fixed, training=training, report=replace(made.report, listed=listed),
+        truth=replace(made.truth, decisions=decisions),
+    )  # fmt: skip
 
 
 def _labelled(labels: Callable[[Reader], SftExamples], reader: Reader) -> SftExamples:

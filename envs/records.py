@@ -24,6 +24,7 @@ from ghar.data.tasks.label_files import label_file_card, labels_path
 from ghar.data.tasks.order_check import OrderGraph, OrderQuestion, build_order_questions
 from ghar.data.tasks.prevalence import beside_the_paper
 from ghar.data.tasks.questions import MEDQA, read_question_set
+from ghar.data.tasks.samples import TextSample
 from ghar.data.tasks.splits import S, Splits
 from ghar.data.tasks.stays import Leakage
 from ghar.data.tasks.summaries import SUMMARY, read_summary_set
@@ -220,9 +221,9 @@ class Records:
         return self.asks_questions or self.asks_summaries
 
     @cached_property
-    def texts(self) -> TextSet[Any]:
+    def texts(self) -> TextSet[TextSample[Any]]:
         """What a task of texts has in place of samples of visits, by split, at most task.max_train and so on: questions
-        (`MedicalQuestion`), or texts with their summaries (`SummarySample`)."""
+        (`ChoiceQuestion`), or texts with their summaries (`SummarisedText`)."""
         root = self.config.data.root
         assert root is not None  # ghar.contradictions asks for it
         read = read_question_set if self.asks_questions else read_summary_set

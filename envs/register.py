@@ -81,7 +81,7 @@ def _paid(scene: Scene, score: Score, split: Split | None, reward: Pay) -> Scene
 
 def _f1(case: Any, answer: int | None) -> float:
     """F1 of the options chosen."""
-    return set_scores(case.answer, answer)["f1"]
+    return set_scores(case.label, answer)["f1"]
 
 
 def walk_game(

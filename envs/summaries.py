@@ -7,11 +7,13 @@ the reference is told by ROUGE, SARI and BLEU in rows and numbers, and by ROUGE-
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
+from ghar.data.tasks.samples import TextSample
 from ghar.data.tasks.splits import Splits
-from ghar.data.tasks.summaries import WRITTEN, SummarySample
+from ghar.data.tasks.summaries import WRITTEN
+from ghar.data.tasks.summary_files import SummarisedText
 from ghar.envs.case import Case
 from ghar.envs.records import Records
 from ghar.envs.system import Reader, System, Variant
@@ -25,35 +27,27 @@ from ghar.rewards.texts import with_likeness
 LIKENESS = ("rouge_1", "rouge_2", "rouge_l", "sari", "bleu_4")
 
 
-@dataclass(frozen=True)
-class SummaryCase(Case):
-    """reference: the clinician's summary; no policy sees it. source: the whole text, before it was cut."""
-
-    reference: str = field(default="", kw_only=True, compare=False, repr=False)
-    source: str = field(default="", kw_only=True, compare=False, repr=False)
-
-    @property
-    def right_reply(self) -> str:
-        return self.reference
-
-
 def summary_cases(records: Records, reader: Reader) -> Splits[Case]:
     """The texts within env.history_tokens as `reader` counts: the last words are left out where one is too long."""
     task, budget = records.texts.task, records.config.env.history_tokens
     closed = records.provenance().credentialed
 
-    def cases(samples: Sequence[SummarySample]) -> tuple[Case, ...]:
+    def cases(samples: Sequence[TextSample[SummarisedText]]) -> tuple[Case, ...]:
         return tuple(
-            SummaryCase(
+            Case(
                 one.sample_id, one.subject_id, one.subject_id, cut_text(one.text.source, budget, reader.count),
-                records.mentions.topics_in(one.text.source), task, one.label, credentialed=closed,
-                reference=one.text.summary, source=one.text.source,
+                records.mentions.topics_in(one.text.source), task, one.label, one.text, credentialed=closed,
             )
             for one in samples
         )  # fmt: skip
 
     splits = records.texts.splits
     return Splits(cases(splits.train), cases(splits.valid), cases(splits.test))
+
+
+def right_reply(case: Case[Any]) -> str:
+    """The reply that SFT imitates: the reference of a summary, else the label in words."""
+    return case.reads.summary if isinstance(case.reads, SummarisedText) else case.task.labels[case.label]
 
 
 def cut_text(text: str, budget: int, count: Callable[[str], int]) -> str:
@@ -76,7 +70,7 @@ def with_summaries(made: System[Any], eta: float) -> System[Any]:
 def _with_summaries(made: System[Any], eta: float) -> System[Any]:
     reward, shaping, row = made.reward, made.training.shaping, made.report.row
 
-    def likened(found: EpisodeReward, episode: Episode, case: SummaryCase) -> EpisodeReward:
+    def likened(found: EpisodeReward, episode: Episode, case: Case[SummarisedText]) -> EpisodeReward:
         return with_likeness(found, episode, likeness(written(episode), case)["rouge_l"], eta)
 
     if shaping is not None:
@@ -104,21 +98,22 @@ def written(episode: Episode) -> str:
     return str(replies[-1].value or "") if replies and episode.prediction.label is not None else ""
 
 
-def likeness(text: str, case: SummaryCase) -> dict[str, float]:
+def likeness(text: str, case: Case[SummarisedText]) -> dict[str, float]:
     """F1 of ROUGE-1, -2 and -L, SARI and BLEU-4 of a text against the case's reference; 0 for no text."""
     from ghar.metrics.texts import bleu, rouge, sari  # the extra `train` brings their libraries
 
     if not text:
         return dict.fromkeys(LIKENESS, 0.0)
-    found = rouge(text, case.reference)
+    source, reference = case.reads.source, case.reads.summary
+    found = rouge(text, reference)
     shares = {"rouge_1": found["rouge1"].f, "rouge_2": found["rouge2"].f, "rouge_l": found["rougeL"].f}
-    return {**shares, "sari": sari(case.source, text, case.reference), "bleu_4": bleu(text, case.reference, 4)}
+    return {**shares, "sari": sari(source, text, reference), "bleu_4": bleu(text, reference, 4)}
 
 
-def summary_row(episode: Episode, case: SummaryCase, variant: Variant) -> dict[str, Any]:
+def summary_row(episode: Episode, case: Case[SummarisedText], variant: Variant) -> dict[str, Any]:
     """The text, its reference, and how near they are."""
     text = written(episode)
-    return {"summary": text, "reference": case.reference, "likeness": likeness(text, case)}
+    return {"summary": text, "reference": case.reads.summary, "likeness": likeness(text, case)}
 
 
 def summary_numbers(rows: Sequence[Row], draw: Mapping[str, int]) -> dict[str, Any]:

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
+from ghar.envs.case import Case, R
 from ghar.envs.rollout import Corpus
 from ghar.episode import Episode, EpisodeGenerator
 from ghar.errors import BadInput
@@ -29,35 +30,8 @@ if TYPE_CHECKING:
 STAGES = ("trained", "sft", "base")  # whose weights a variant can ask for
 
 
-class CaseLike(Protocol):
-    """What every case has besides what its own system reads."""
-
-    @property
-    def sample_id(self) -> str: ...
-
-    @property
-    def subject_id(self) -> int: ...
-
-    @property
-    def text(self) -> str:
-        """The record as the system's prompts show it, for reports."""
-        ...
-
-    @property
-    def label(self) -> int: ...
-
-
-    @property
-    def credentialed(self) -> bool:
-        """Whether the patient is not open to everyone; a case without this field counts so (`mark_of`)."""
-        ...
-
-
-C = TypeVar("C", bound=CaseLike)
-
-
 def mark_of(case: Any) -> bool:
-    """Whether a case is of a credentialed patient; one without a mark is."""
+    """Whether a case, or the start of a walk, is of a credentialed patient; one without a mark is."""
     return getattr(case, "credentialed", True) is not False
 
 
@@ -140,17 +114,28 @@ class PretrainingTasks:
     copying: bool = False
 
 
-@dataclass(frozen=True)
-class SftExamples:
-    """What a system teaches by itself, as text, in place of a teacher's right episodes (KARE's distillation).
+class Example(NamedTuple):
+    """One training example: the reply to imitate after a prompt.
 
-    train, valid: (prompt, reply, choices, weight) of each pair; choices: the replies it is one of, or (); weight: of
-    the pair against others, however long it is. The weights with the lowest loss on `valid` are kept.
-    epochs: over `train`; None is trainer.warmup.epochs.
+    choices: the replies it is one of, () for a free text. weight: against other examples, however long it is; None
+    where every token counts alike.
     """
 
-    train: Sequence[tuple[str, str, tuple[str, ...], float]]
-    valid: Sequence[tuple[str, str, tuple[str, ...], float]]
+    prompt: str
+    reply: str
+    choices: tuple[str, ...] = ()
+    weight: float | None = 1.0
+
+
+@dataclass(frozen=True)
+class SftExamples:
+    """Training examples that a system writes itself, in place of a teacher's right episodes (KARE's distillation).
+
+    The weights with the lowest loss on `valid` are kept. epochs: over `train`; None is trainer.warmup.epochs.
+    """
+
+    train: Sequence[Example]
+    valid: Sequence[Example]
     about: Mapping[str, Any] = field(default_factory=dict)
     epochs: int | None = None
 
@@ -193,9 +178,10 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Reporting(Generic[C]):
+class Reporting(Generic[R]):
     """What a system adds to rows, to summary.json and to the table of an evaluation.
 
+    listed: names of the variants that an evaluation plays by default, None for all.
     row: columns of an episode's row. numbers: of a variant's rows, where they are not those of a classifier.
     summary: further parts of summary.json, given the rows by variant. counts: of what was read.
     comparisons: pairs of variants besides those of `main` with each other one.
@@ -204,38 +190,38 @@ class Reporting(Generic[C]):
         was played by a language model. None where there is nothing to ask.
     """
 
-    row: Callable[[Episode, C, Variant], dict[str, Any]] = lambda episode, case, variant: {}
+    listed: Sequence[str] | None = None
+    row: Callable[[Episode, Case[R], Variant], dict[str, Any]] = lambda episode, case, variant: {}
     numbers: Callable[[Sequence[Mapping[str, Any]], dict[str, int]], dict[str, Any]] | None = None
     summary: Callable[[Mapping[str, Sequence[Mapping[str, Any]]]], dict[str, Any]] = lambda rows: {}
     counts: Mapping[str, Any] = field(default_factory=dict)
     comparisons: Sequence[tuple[str, str]] = ()
     baselines: str | None = None
-    answer: Callable[[C, int], str] | None = None
+    answer: Callable[[Case[R], int], str] | None = None
     judge: Callable[[Policy], dict[str, Any]] | None = None
 
 
 @dataclass(frozen=True)
-class GroundTruth(Generic[C]):
+class GroundTruth(Generic[R]):
     """What only a generated world can say. The default knows nothing, as of real patients.
 
     needs: whether a case needs retrieval. upper_bounds: best possible accuracies on some cases.
     decisions: the system's decisions as numbers.
     """
 
-    needs: Callable[[C], bool | None] = lambda case: None
-    upper_bounds: Callable[[Sequence[C]], Mapping[str, float] | None] = lambda cases: None
+    needs: Callable[[Case[R]], bool | None] = lambda case: None
+    upper_bounds: Callable[[Sequence[Case[R]]], Mapping[str, float] | None] = lambda cases: None
     decisions: Callable[[], Decisions] | None = None
 
 
 @dataclass(frozen=True)
-class System(Generic[C]):
-    """One system on one task of one cohort.
+class System(Generic[R]):
+    """One system on one task of one cohort. R: what it reads of a sample besides the record (`Case.reads`).
 
     name: of the system. task: name, question, labels. agents, roles: all that its acts can name.
     cases: by split, cut to what `read_by` was last given. episode: of a case, as a variant plays it.
     reward: of a finished episode and its case, without what training adds (`Training.shaping`).
     variants: by name, in the order of tables; main: the one that is trained, and that others are compared with.
-    listed: names of those that an evaluation plays by default.
     read_by: the same system for another reader: its texts cut to a budget, its corpus with an engine to ask.
     fixed: policies by name that are no language model. decides: roles whose reply is the prediction.
     prepare: what a variant has to learn before it is played, from the policy that will play it.
@@ -246,26 +232,30 @@ class System(Generic[C]):
     task: Task
     agents: tuple[str, ...]
     roles: tuple[str, ...]
-    cases: Splits[C]
-    episode: Callable[[C, Variant], EpisodeGenerator]
+    cases: Splits[Case[R]]
+    episode: Callable[[Case[R], Variant], EpisodeGenerator]
     corpus: Corpus
-    reward: Callable[[Episode, C], EpisodeReward]
+    reward: Callable[[Episode, Case[R]], EpisodeReward]
     variants: Mapping[str, Variant]
     main: str
-    listed: tuple[str, ...]
-    read_by: Callable[[Reader], System[C]]
+    read_by: Callable[[Reader], System[R]]
     fixed: Mapping[str, Callable[[], Policy]] = field(default_factory=dict)
     decides: tuple[str, ...] = ("predict",)
     prepare: Callable[[Variant, Policy], Variant] = lambda variant, policy: variant
     partitions: Sequence[Any] = ()
     origin: Provenance = UNKNOWN
     training: Training = field(default_factory=Training)
-    report: Reporting[C] = field(default_factory=lambda: Reporting())
-    truth: GroundTruth[C] = field(default_factory=lambda: GroundTruth())
+    report: Reporting[R] = field(default_factory=lambda: Reporting())
+    truth: GroundTruth[R] = field(default_factory=lambda: GroundTruth())
 
-    def adapt(self, change: Callable[[System[C]], System[C]]) -> System[C]:
+    def adapt(self, change: Callable[[System[R]], System[R]]) -> System[R]:
         """Apply `change` to this system, and to what it is for any other reader."""
         return replace(change(self), read_by=lambda reader: self.read_by(reader).adapt(change))
+
+    @property
+    def listed(self) -> tuple[str, ...]:
+        """Names of the variants that an evaluation plays by default."""
+        return tuple(self.variants if self.report.listed is None else self.report.listed)
 
     def variant(self, name: str) -> Variant:
         """BadInput, with all names, for one that it has not."""
@@ -281,7 +271,7 @@ class System(Generic[C]):
         """Whether a language model answers it, and not a rule or no one."""
         return variant.who in STAGES or variant.who in self.training.stages
 
-    def in_words(self, case: C, label: int | None) -> str | None:
+    def in_words(self, case: Case[R], label: int | None) -> str | None:
         """A label as rows have it."""
         if label is None:
             return None

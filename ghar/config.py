@@ -250,8 +250,8 @@ class WarmupConfig:
     teacher: str  # "scripted", the folder or hub name of a model, or a server, model@http://host:8000/v1
     samples: Count  # training samples put to the teacher
     attempts: Count  # per sample, until one is correct
-    epochs: Count  # passes over the lessons
-    batch: Count  # lessons a step
+    epochs: Count  # passes over the training examples
+    batch: Count  # training examples a step
     micro_batch: Count  # replies a forward pass, here and in the base stage; changes memory and time, not results
     lr: Positive  # learning rate
 

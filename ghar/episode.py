@@ -273,5 +273,10 @@ class Episode:
     seconds: float = 0.0
     cut: bool = False
 
+    @property
+    def replies(self) -> list[str]:
+        """What the agents wrote, reply by reply."""
+        return [record.result.text for record in self.trace if isinstance(record.result, Reply)]
+
 
 EpisodeGenerator = Generator[Any, Any, Prediction]

@@ -26,7 +26,7 @@ from ghar.trainers.runs.distributed import main_first, on_main
 from ghar.trainers.runs.manifest import fault
 from ghar.trainers.runs.models import save_model
 from ghar.trainers.sft.arguments import SFTSettings
-from ghar.trainers.sft.pairs import Example, tokenised
+from ghar.trainers.sft.pairs import TokenExample, tokenised
 from ghar.trainers.sft.run import metrics_row, run_sft
 
 BASE = "base"  # in checkpoints/: what an untrained or practised demo model was before the warm-up
@@ -166,14 +166,14 @@ def _texts(episode: Episode) -> list[str]:
     return [f"{record.effect.prompt} {record.result.text}" for record in records]
 
 
-def _pairs(tokenizer: Any, made: systems.PretrainingTasks, total: int, seed: int) -> list[Example]:
+def _pairs(tokenizer: Any, made: systems.PretrainingTasks, total: int, seed: int) -> list[TokenExample]:
     """`total` replies in the proportions of the exercises' shares, each role's repeated as often as it takes."""
-    by_role: dict[str, list[Example]] = {role: [] for role in made.shares}
+    by_role: dict[str, list[TokenExample]] = {role: [] for role in made.shares}
     for start in track(range(0, len(made.episodes), AT_ONCE), "Tokenising"):
         for role, pair in tokenised(tokenizer, made.episodes[start : start + AT_ONCE]):
             by_role[role].append(pair)
     rng = np.random.default_rng(derive_seed(seed, "exercises"))
-    chosen: list[Example] = []
+    chosen: list[TokenExample] = []
     for role, share in made.shares.items():
         pool, wanted = by_role[role], round(share * total)
         if not pool:

@@ -51,7 +51,7 @@ from ghar.trainers.runs.distributed import world_asked
 from ghar.trainers.runs.models import SFT, save_model
 from ghar.trainers.runs.resume import given_back
 from ghar.trainers.runs.samples import data_print, hold_data
-from ghar.trainers.sft.pairs import Example, tokenised
+from ghar.trainers.sft.pairs import TokenExample, tokenised
 from ghar.trainers.sft.warmup import chosen, sample_references
 from ghar.trainers.teacher import teaching
 
@@ -152,7 +152,7 @@ def save(
 # ------------------------------------------------------------------------------------------------ SFT
 
 
-def imitate(system: System[Any], config: Config, tokenizer: Any) -> tuple[list[Example], dict[str, Any]]:
+def imitate(system: System[Any], config: Config, tokenizer: Any) -> tuple[list[TokenExample], dict[str, Any]]:
     """The teacher's right episodes as (prompt ids, reply ids), and references by sample (trainers/sft/warmup.py)."""
     with teaching(config, system) as teacher:
         right = sample_references(system, config, teacher, chosen(system, config))
@@ -162,7 +162,7 @@ def imitate(system: System[Any], config: Config, tokenizer: Any) -> tuple[list[E
     return [pair for _, pair in tokenised(tokenizer, episodes)], right.references
 
 
-def fine_tune(model: Any, pairs: Sequence[Example], config: Config) -> Iterator[float]:
+def fine_tune(model: Any, pairs: Sequence[TokenExample], config: Config) -> Iterator[float]:
     """Minimise -log p(reply | prompt), a mean over the reply tokens of a batch; yields each step's loss.
 
     Fast: trainers/sft/ (TRL; replies that share a prefix are read once).

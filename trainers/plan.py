@@ -172,9 +172,9 @@ def phases_of(
     names = config.eval.variants or system.listed
     asked = [system.variant(name).who for name in names]
     for name in (name for name in system.training.stages if name in asked):
-        lessons = system.training.stages[name](WORDS)
-        tokens, valid = (_tokens(config, pairs) for pairs in (lessons.train, lessons.valid))
-        epochs = lessons.epochs or warmup.epochs
+        examples = system.training.stages[name](WORDS)
+        tokens, valid = (_tokens(config, pairs) for pairs in (examples.train, examples.valid))
+        epochs = examples.epochs or warmup.epochs
         add(name, 0, epochs * tokens, memory["sft"], passes=4 * epochs * valid)  # every quarter of an epoch
     if rl.updates:
         batch = rl.episodes * counted.tokens

@@ -2,7 +2,7 @@
 
 1. records, the system, its cases                        envs/records.py, envs/NAME/system.py
 2. a base model (demo: made on the spot)                 trainers/base.py
-3. lessons: a teacher's right episodes, or the system's own chains; SFT on them
+3. training examples: a teacher's right episodes, or the system's own chains; SFT on them
                                                          trainers/sft/
 4. where trainer.rl.updates is not 0, on as many episodes: multi-agent PPO (trainer.method=mappo), or
    rejection-sampling fine-tuning (rft)                  trainers/rl/loop.py; mappo.py or rft.py
@@ -54,16 +54,16 @@ from ghar.trainers.runs.models import SFT, load_sft, save_model, use_cores
 from ghar.trainers.runs.resume import given_back, hold, open_run, plain
 from ghar.trainers.runs.samples import data_print, hold_data
 from ghar.trainers.sft.distill import learn
-from ghar.trainers.sft.examples import TrainingExamples, read_lessons, write_lessons
-from ghar.trainers.sft.pairs import pairs_of
+from ghar.trainers.sft.examples import TrainingExamples, read_examples, write_examples
+from ghar.trainers.sft.pairs import tokenise_examples
 from ghar.trainers.sft.run import metrics_row
 from ghar.trainers.teacher import taught
 
 PHASES = {
-    "base": "base model", "teacher": "lessons", "sft": "SFT", "rl": "RL", "evaluation": "evaluation",
+    "base": "base model", "teacher": "examples", "sft": "SFT", "rl": "RL", "evaluation": "evaluation",
 }  # fmt: skip
 RFT = "rejection-sampling fine-tuning"  # the phase "rl" where trainer.method=rft
-LESSONS, SFT_STEPS = "lessons.npz", "sft-steps"  # in checkpoints/: see trainers/sft/examples.py; SFT on its way
+EXAMPLES, SFT_STEPS = "lessons.npz", "sft-steps"  # in checkpoints/: see trainers/sft/examples.py; SFT on its way
 AGAIN = "start again with resume=never, as a plain training goes on from nothing that is saved."
 VALIDATED = {"eval/reward": "reward", "eval/accuracy": "accuracy", "eval/retrieval_rate": "retrieval_rate"}
 TRAINED = {
@@ -217,17 +217,17 @@ def banner(config: Config, system: System[Any]) -> str:
 
 
 def _warm_up(run: TrainingRun) -> None:
-    """Base model, lessons and SFT, into checkpoints/sft. What an earlier start has finished is not done again."""
-    config, kept = run.config, run.checkpoints / LESSONS
+    """Base model, examples and SFT, into checkpoints/sft. What an earlier start has finished is not done again."""
+    config, kept = run.config, run.checkpoints / EXAMPLES
     with run.timed("base"):
         model, tokenizer = start_model(run.system, run.records, run.folder, run.log)
     with run.timed("teacher"):
         _teach(run, model, tokenizer, kept)
-        lessons = read_lessons(kept)
+        examples = read_examples(kept)
     on_main(lambda: run.folder.rewind("sft", -1))
     with run.timed("sft"):
         steps = run.checkpoints / SFT_STEPS
-        result = learn(config, model, tokenizer, lessons, steps, log=lambda row: run.log(metrics_row("sft", row)))
+        result = learn(config, model, tokenizer, examples, steps, log=lambda row: run.log(metrics_row("sft", row)))
         on_main(lambda: save_model(result.model, tokenizer, run.checkpoints / SFT, run.system.origin.credentialed))
 
 
@@ -246,32 +246,32 @@ def _further_stage(run: TrainingRun, name: str) -> None:
     config = replace(run.config, eval=replace(run.config.eval, checkpoint=None))  # the run's own base
     model, tokenizer = load_base(config, run.system, RunStages(run.checkpoints, None))
     pairs = run.system.training.stages[name](reader_of(tokenizer, model))
-    train, valid = pairs_of(tokenizer, pairs.train), pairs_of(tokenizer, pairs.valid)
+    train, valid = tokenise_examples(tokenizer, pairs.train), tokenise_examples(tokenizer, pairs.valid)
     steps = run.checkpoints / f"{name}-steps"
-    lessons, title = TrainingExamples(train, valid, {}, {}), f"SFT, {name}"
-    learned = learn(config, model, tokenizer, lessons, steps, pairs.epochs, title=title)
+    examples, title = TrainingExamples(train, valid, {}, {}), f"SFT, {name}"
+    learned = learn(config, model, tokenizer, examples, steps, pairs.epochs, title=title)
     on_main(lambda: save_model(learned.model, tokenizer, run.checkpoints / name, run.system.origin.credentialed))
     on_main(lambda: shutil.rmtree(steps, ignore_errors=True))
 
 
 def _teach(run: TrainingRun, model: Any, tokenizer: Any, kept: Path) -> None:
-    """The lessons, into the file `kept` unless an earlier start has written it; every process asks the teacher its
+    """The examples, into the file `kept` unless an earlier start has written it; every process asks the teacher its
     share."""
     if on_main(lambda: not kept.is_file()):
         system = run.system.read_by(reader_of(tokenizer, model))
         if system.training.examples is not None:
-            on_main(lambda: write_lessons(kept, _own_lessons(system, tokenizer)))
+            on_main(lambda: write_examples(kept, _own_examples(system, tokenizer)))
         else:
             taught(system, run.config, tokenizer, kept)
-    about = on_main(lambda: read_lessons(kept).about)
-    on_main(lambda: print("Lessons: " + ", ".join(f"{name} {number}" for name, number in about.items())))
+    about = on_main(lambda: read_examples(kept).about)
+    on_main(lambda: print("Training examples: " + ", ".join(f"{name} {number}" for name, number in about.items())))
 
 
-def _own_lessons(system: System[Any], tokenizer: Any) -> TrainingExamples:
+def _own_examples(system: System[Any], tokenizer: Any) -> TrainingExamples:
     """What the system has written down itself."""
     assert system.training.examples is not None  # _teach asks
     found = system.training.examples(reader_of(tokenizer, None))
-    train, valid = pairs_of(tokenizer, found.train), pairs_of(tokenizer, found.valid)
+    train, valid = tokenise_examples(tokenizer, found.train), tokenise_examples(tokenizer, found.valid)
     return TrainingExamples(train, valid, {}, {"pairs": len(train), **found.about})
 
 
@@ -281,7 +281,7 @@ def _reinforce(run: TrainingRun, make_workers: MakeWorkers) -> None:
     model, tokenizer = load_sft(config, run.checkpoints)
     system = run.system.read_by(reader_of(tokenizer, model))
     stage = stage_of(system, system.variants[system.main], config)
-    references = read_lessons(run.checkpoints / LESSONS).references
+    references = read_examples(run.checkpoints / EXAMPLES).references
     actor = make_actor(config, model, system.agents)
     with run.timed("rl"):
         workers = make_workers(stage, system.origin.credentialed, actor, tokenizer)
@@ -304,17 +304,17 @@ def _conclude(run: TrainingRun, summary: dict[str, Any]) -> None:
             run.logger.log_episodes("training", run.folder.training_episodes(), ("update", "attempt"))
     run.logger.conclude(summary["policies"])
     run.logger.finish()
-    kept = read_lessons(run.checkpoints / LESSONS)
-    lessons = dict(kept.about)
-    about: dict[str, Any] = {"trained_on": _trained_on(run, len(kept.pairs))}
+    kept = read_examples(run.checkpoints / EXAMPLES)
+    examples = dict(kept.about)
+    about: dict[str, Any] = {"trained_on": _trained_on(run, len(kept.train))}
     about |= {"time": run.seconds, "resumed": run.resumed, "memory_gb": _peak_memory(), "commit": commit()}
     keep_groups(run.records, run.folder)
     known = audited(run.records) | by_rarity(run.records, run.folder)
-    conclude(run.folder, {**summary, **lessons.pop("summary", {}), **known, "lessons": lessons, **about})
+    conclude(run.folder, {**summary, **examples.pop("summary", {}), **known, "lessons": examples, **about})
 
 
 def _trained_on(run: TrainingRun, replies: int) -> dict[str, int]:
-    """Count what each phase trained on; replies: of the lessons."""
+    """Count what each phase trained on; replies: of the examples."""
     trainer = run.config.trainer
     made = isinstance(run.system.training.pretraining, DemoPretraining | str) and run.config.model.kind == "demo"
     base = base_steps(run.checkpoints / BASE, trainer.base.steps) * trainer.base.batch if made else 0

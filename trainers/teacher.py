@@ -1,4 +1,4 @@
-"""The teacher: who it is, and its right episodes as lessons, kept as they are made and shared by all processes."""
+"""The teacher: who it is, and its right episodes as examples, kept as they are made and shared by all processes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from ghar.llm.policy import EnginePolicy, Policy
 from ghar.llm.tokens import Tokenizer
 from ghar.rewards.compose import Reference
 from ghar.trainers.runs.distributed import on_main
-from ghar.trainers.sft.examples import TrainingExamples, write_lessons
-from ghar.trainers.sft.pairs import Example, tokenised
+from ghar.trainers.sft.examples import TrainingExamples, write_examples
+from ghar.trainers.sft.pairs import TokenExample, tokenised
 from ghar.trainers.sft.warmup import chosen, sample_references
 from ghar.trainers.sharding import claim, parted, play_parts, rows_in
 
 
 def taught(system: System[Any], config: Config, tokenizer: Tokenizer, kept: Path) -> None:
-    """Write the lessons of the configured teacher into `kept`; every process calls it, and asks its share.
+    """Write the examples of the configured teacher into `kept`; every process calls it, and asks its share.
 
     What a killed start has asked lies beside it until then, and is not asked again. BadInput when the teacher is never
     right.
@@ -71,17 +71,17 @@ def _rows(
 
 def _write(kept: Path, config: Config, asked: int, rows: Iterator[dict[str, Any]]) -> None:
     # as if all had been asked at once: first attempts first
-    lessons = sorted(rows, key=lambda row: (row["rehearsed"], row["attempt"]))
-    accepted = [row for row in lessons if not row["rehearsed"]]
+    examples = sorted(rows, key=lambda row: (row["rehearsed"], row["attempt"]))
+    accepted = [row for row in examples if not row["rehearsed"]]
     if not accepted:
         raise BadInput(
             f"trainer.warmup.teacher={config.trainer.warmup.teacher} answered none of {asked} samples correctly: "
             "raise trainer.warmup.attempts or samples, or choose another teacher."
         )
-    pairs = [Example(prompt, reply) for row in lessons for prompt, reply in row["pairs"]]
+    pairs = [TokenExample(prompt, reply) for row in examples for prompt, reply in row["pairs"]]
     references = {row["sample_id"]: Reference(**row["reference"]) for row in accepted if row["reference"] is not None}
     about = {"samples answered rightly by the teacher": f"{len(accepted) / asked:.1%}"}
-    write_lessons(kept, TrainingExamples(pairs, (), references, about))
+    write_examples(kept, TrainingExamples(pairs, (), references, about))
 
 
 @contextmanager

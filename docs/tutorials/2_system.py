@@ -37,7 +37,7 @@ def rule(act: Act) -> str:
     return act.choices[0] if act.choices else act.prompt.splitlines()[0]
 
 
-def build(records: Records, settings: Settings) -> System[Case]:
+def build(records: Records, settings: Settings) -> System:
     return graph_system(records, settings, episode, rule, agents=("reader",), roles=("query", "answer"))
 
 

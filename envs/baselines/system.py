@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,6 +14,7 @@ from ghar.envs.baselines.features import TrainingData
 from ghar.envs.baselines.fitted import EVERY, EVIDENCED, FITS, FittedBaseline
 from ghar.envs.baselines.notes import EarlierNotes
 from ghar.envs.baselines.settings import Settings
+from ghar.envs.case import Case
 from ghar.envs.records import Records
 from ghar.envs.system import Reporting, System, Variant, words
 from ghar.episode import Episode, EpisodeGenerator, Evidence, Retrieve
@@ -34,35 +34,6 @@ TITLES = {
 MAIN = "counts_lr"
 
 
-@dataclass(frozen=True)
-class BaselineCase:
-    """A sample with its record as text, which only reports show."""
-
-    sample: Sample
-    text: str
-    task: Task
-
-    @property
-    def sample_id(self) -> str:
-        return self.sample.sample_id
-
-    @property
-    def subject_id(self) -> int:
-        return self.sample.subject_id
-
-    @property
-    def visit_id(self) -> int:
-        return self.sample.visit_id
-
-    @property
-    def label(self) -> int:
-        return self.sample.label
-
-    @property
-    def credentialed(self) -> bool:
-        return self.sample.credentialed
-
-
 class NoCorpus:
     """Nothing is looked up."""
 
@@ -70,7 +41,7 @@ class NoCorpus:
         raise RuntimeError("system baselines looks nothing up")
 
 
-def build(records: Records, settings: Settings) -> System[BaselineCase]:
+def build(records: Records, settings: Settings) -> System[Sample]:
     """All baselines on the task of `records`; none is fitted before it is played."""
     config, splits, stated = records.config, records.splits, _states_grades(records)
     notes = partial(_notes, records, settings)
@@ -78,7 +49,7 @@ def build(records: Records, settings: Settings) -> System[BaselineCase]:
         splits.train, splits.valid, len(records.task.labels), config.seed, settings, notes, partial(_evidence, records)
     )
     fitted = FittedBaseline(told, splits)
-    made: System[BaselineCase] = System(
+    made: System[Sample] = System(
         name="baselines",
         task=records.task,
         agents=(),
@@ -89,11 +60,12 @@ def build(records: Records, settings: Settings) -> System[BaselineCase]:
         reward=partial(_outcome, config.reward.eta),
         variants={name: Variant(name, TITLES[name], name, "") for name in EVERY if name not in EVIDENCED or stated},
         main=MAIN,
-        listed=(*FITS, *(EVIDENCED if stated else ())),
         read_by=lambda reader: made,
         prepare=partial(_prepare, fitted),
         origin=records.provenance(),
-        report=Reporting(summary=partial(_chosen, fitted), counts=records.counts()),
+        report=Reporting(
+            listed=(*FITS, *(EVIDENCED if stated else ())), summary=partial(_chosen, fitted), counts=records.counts()
+        ),
     )
     return made
 
@@ -114,10 +86,10 @@ def _evidence(records: Records) -> GraphEvidence | None:
     return GraphEvidence(records.primekg, records.links.nodes) if _states_grades(records) else None
 
 
-def _cases(records: Records) -> Splits[BaselineCase]:
+def _cases(records: Records) -> Splits[Case[Sample]]:
     splits, env = records.splits, records.config.env
 
-    def cases(samples: Sequence[Sample]) -> tuple[BaselineCase, ...]:
+    def cases(samples: Sequence[Sample]) -> tuple[Case[Sample], ...]:
         views = visit_lists(
             samples,
             lambda code: records.described.get(code, code),
@@ -125,14 +97,20 @@ def _cases(records: Records) -> Splits[BaselineCase]:
             budget=env.history_tokens,
             count=words,
         )
-        return tuple(BaselineCase(sample, view.text, records.task) for sample, view in zip(samples, views, strict=True))
+        return tuple(_case(sample, view.text, records.task) for sample, view in zip(samples, views, strict=True))
 
     return Splits(cases(splits.train), cases(splits.valid), cases(splits.test))
 
 
-def _episode(fitted: FittedBaseline, case: BaselineCase, variant: Variant) -> EpisodeGenerator:
+def _case(one: Sample, text: str, task: Task) -> Case[Sample]:
+    """A sample that is read as it is. Its text is for reports alone."""
+    about = one.sample_id, one.subject_id, one.visit_id
+    return Case(*about, text, (), task, one.label, one, credentialed=one.credentialed)
+
+
+def _episode(fitted: FittedBaseline, case: Case[Sample], variant: Variant) -> EpisodeGenerator:
     yield from ()
-    return fitted.predict(case.sample, variant.spec)
+    return fitted.predict(case.reads, variant.spec)
 
 
 def _prepare(fitted: FittedBaseline, variant: Variant, policy: Policy) -> Variant:
@@ -141,7 +119,7 @@ def _prepare(fitted: FittedBaseline, variant: Variant, policy: Policy) -> Varian
     return variant
 
 
-def _outcome(eta: float, episode: Episode, case: BaselineCase) -> EpisodeReward:
+def _outcome(eta: float, episode: Episode, case: Case[Sample]) -> EpisodeReward:
     """The outcome alone, weighted by `eta`."""
     return score_outcome(episode, case.label, eta)
 

@@ -15,8 +15,8 @@ from ghar.envs.comparators.settings import Method, Settings
 from ghar.envs.graph_cases import CutCases, graph_corpus
 from ghar.envs.real_patients import is_real, refuse, without_rules
 from ghar.envs.records import Records
-from ghar.envs.summaries import with_summaries
-from ghar.envs.system import WORDS, Reporting, SftExamples, System, Training, Variant
+from ghar.envs.summaries import right_reply, with_summaries
+from ghar.envs.system import WORDS, Example, Reporting, SftExamples, System, Training, Variant
 from ghar.envs.worlds.severity_grades import RELATIONS, Knowledge, SpreadRule, exact_knowledge, follows
 from ghar.episode import Episode
 from ghar.llm.policy import FunctionPolicy
@@ -35,7 +35,7 @@ DEMO_WORDS = 48  # a look-up: the demo's small model reads no more
 EXAMPLES = 300  # cases whose record the demo's tokenizer is made from
 
 
-def build(records: Records, settings: Settings) -> System[Case]:
+def build(records: Records, settings: Settings) -> System[None]:
     """All methods on the task of `records`, over GHAR's graph. BadInput where there is no graph."""
     corpus, partitions = graph_corpus(records)
     config = records.config
@@ -55,7 +55,6 @@ def build(records: Records, settings: Settings) -> System[Case]:
         reward=partial(_outcome, config.reward.eta),
         variants=variants(settings.method),
         main=settings.method,
-        listed=(f"{RULE}_{settings.method}", f"base_{settings.method}", settings.method),
         read_by=lambda reader: replace(made, cases=cut(reader)),
         fixed={RULE: lambda: FunctionPolicy(ComparatorRule(knowledge_of(records)))},
         origin=records.provenance(),
@@ -64,7 +63,10 @@ def build(records: Records, settings: Settings) -> System[Case]:
             texts=lambda: [case.text for case in made.cases.train[:EXAMPLES]],
             pretraining="ghar" if config.model.kind == "demo" else None,
         ),
-        report=Reporting(counts=records.counts() | records.graph_counts()),
+        report=Reporting(
+            listed=(f"{RULE}_{settings.method}", f"base_{settings.method}", settings.method),
+            counts=records.counts() | records.graph_counts(),
+        ),
     )
     taught = without_rules(made, records, lambda reader: label_pairs(made_by, cut(reader)))
     return with_summaries(taught, config.reward.eta) if records.asks_summaries else taught
@@ -77,11 +79,11 @@ def label_pairs(made_by: Comparators, cases: Splits[Case]) -> SftExamples:
         "answer: " if made_by.spec.prompts == "full" and made_by.spec.wording != "summaries" else "",
     )
 
-    def pairs(some: Sequence[Case]) -> tuple[tuple[str, str, tuple[str, ...], float], ...]:
+    def examples(some: Sequence[Case]) -> tuple[Example, ...]:
         asked = [(next(made_by.episode(case, direct)), case) for case in some]
-        return tuple((act.prompt, f"{said}{case.right_reply}", (), 1.0) for act, case in asked)
+        return tuple(Example(act.prompt, f"{said}{right_reply(case)}") for act, case in asked)
 
-    return SftExamples(pairs(cases.train), pairs(cases.valid))
+    return SftExamples(examples(cases.train), examples(cases.valid))
 
 
 def variants(trained: Method) -> dict[str, Variant]:

@@ -21,8 +21,9 @@ from ghar.arrays import load_arrays
 from ghar.data.cohort import Cohort
 from ghar.data.tasks.splits import Splits
 from ghar.data.tasks.subsets import SHOTS, few_shot
+from ghar.envs.case import Case
 from ghar.envs.ehr_rag.cases import EventCases
-from ghar.envs.ehr_rag.episode import EventCase
+from ghar.envs.ehr_rag.episode import EventReading
 from ghar.envs.ehr_rag.stores import Stores
 from ghar.episode import Prediction
 from ghar.errors import BadInput
@@ -62,7 +63,7 @@ class Regressions:
     seed: int
     _fitted: dict[str, FewShotPredictions] = field(default_factory=dict)
 
-    def predict(self, case: EventCase, name: Linear) -> Prediction:
+    def predict(self, case: Case[EventReading], name: Linear) -> Prediction:
         """The most probable label after all training samples."""
         found = self.fitted(name)
         shares = found.shares["all"][0][found.row_of[case.sample_id]]
@@ -120,7 +121,7 @@ def count_features(records: Iterable[PatientRecord], parents: pl.DataFrame) -> c
     return csr_array((values, (rows, columns)), shape=(n, max(len(place), 1)))
 
 
-def ages(cohort: Cohort, cases: Sequence[EventCase]) -> np.ndarray:
+def ages(cohort: Cohort, cases: Sequence[Case[EventReading]]) -> np.ndarray:
     """f64[cases], years since the birth; else the last age on record by then and the years since; 0 without either."""
     told = pl.col("code").str.split("/").list.first().is_in(["MEDS_BIRTH", "AGE"]) & pl.col("time").is_not_null()
     rows = cohort.scan().filter(told).select("subject_id", "time", "code", "numeric_value").collect()
@@ -133,7 +134,7 @@ def ages(cohort: Cohort, cases: Sequence[EventCase]) -> np.ndarray:
             known.setdefault(subject, []).append((time, value))
     found = np.zeros(len(cases))
     for i, case in enumerate(cases):
-        now = to_micros(case.prediction_time)
+        now = to_micros(case.reads.prediction_time)
         earlier = [(time, value) for time, value in known.get(case.subject_id, ()) if time <= now]
         if case.subject_id in births:
             found[i] = max(0.0, (now - births[case.subject_id]) / YEAR)
@@ -159,7 +160,7 @@ def _ancestors(codes: pl.DataFrame) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def read_embeddings(path: Path, cases: Sequence[EventCase]) -> np.ndarray:
+def read_embeddings(path: Path, cases: Sequence[Case[EventReading]]) -> np.ndarray:
     """f32[cases, d] from a parquet or npz file with subject_id, prediction_time and vector (CLMBR's, say).
 
     prediction_time: datetime64 or microseconds since 1970. BadInput for another file, or one without one of the cases.
@@ -183,13 +184,20 @@ def read_embeddings(path: Path, cases: Sequence[EventCase]) -> np.ndarray:
         times = times.astype("datetime64[us]").astype(np.int64)
     row = {key: i for i, key in enumerate(zip(subjects.tolist(), times.tolist(), strict=True))}
     for case in cases:
-        if (case.subject_id, to_micros(case.prediction_time)) not in row:
-            raise BadInput(f"{path} has no vector of patient {case.subject_id} at {case.prediction_time}: add it.")
-    return vectors[[row[case.subject_id, to_micros(case.prediction_time)] for case in cases]].astype(np.float32)
+        if (case.subject_id, to_micros(case.reads.prediction_time)) not in row:
+            raise BadInput(
+                f"{path} has no vector of patient {case.subject_id} at {case.reads.prediction_time}: add it."
+            )
+    return vectors[[row[case.subject_id, to_micros(case.reads.prediction_time)] for case in cases]].astype(np.float32)
 
 
 def fit_shots(
-    features: Features, row_of: Mapping[str, int], splits: Splits[EventCase], classes: int, seed: int, title: str
+    features: Features,
+    row_of: Mapping[str, int],
+    splits: Splits[Case[EventReading]],
+    classes: int,
+    seed: int,
+    title: str,
 ) -> dict[str, np.ndarray]:
     """Label probabilities [replicates, rows of `features`, classes] for 1, 2, ..., 512 shots a class and "all".
 
@@ -210,7 +218,7 @@ def fit_shots(
     return found
 
 
-def _draw(cases: Sequence[EventCase], shots: int | None, seed: int) -> Sequence[EventCase]:
+def _draw(cases: Sequence[Case[EventReading]], shots: int | None, seed: int) -> Sequence[Case[EventReading]]:
     """So many of each class; none where one has fewer."""
     if shots is None:
         return cases
@@ -218,11 +226,11 @@ def _draw(cases: Sequence[EventCase], shots: int | None, seed: int) -> Sequence[
     return few_shot(cases, shots, seed) if sizes[sizes > 0].min() >= shots else ()
 
 
-def _take(features: Features, row_of: Mapping[str, int], cases: Sequence[EventCase]) -> Any:
+def _take(features: Features, row_of: Mapping[str, int], cases: Sequence[Case[EventReading]]) -> Any:
     return features[[row_of[case.sample_id] for case in cases]]  # type: ignore[index]
 
 
-def _labels(cases: Sequence[EventCase]) -> np.ndarray:
+def _labels(cases: Sequence[Case[EventReading]]) -> np.ndarray:
     return np.array([case.label for case in cases])
 
 

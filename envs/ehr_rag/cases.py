@@ -14,7 +14,8 @@ from ghar.data.cohort import Cohort, Sample, Task
 from ghar.data.tasks.cards import TaskCard
 from ghar.data.tasks.splits import Splits
 from ghar.data.views.events import event_label
-from ghar.envs.ehr_rag.episode import EventCase
+from ghar.envs.case import Case
+from ghar.envs.ehr_rag.episode import EventReading
 from ghar.envs.records import Records
 from ghar.envs.worlds.histories.truth import Gold
 from ghar.errors import BadInput
@@ -27,14 +28,14 @@ class EventCases:
     """A task's cases by split. counts: for the report."""
 
     task: Task
-    splits: Splits[EventCase]
+    splits: Splits[Case[EventReading]]
     counts: dict[str, int]
 
     @property
-    def all(self) -> list[EventCase]:
+    def all(self) -> list[Case[EventReading]]:
         """The cases of all splits, by patient and time."""
         cases = (*self.splits.train, *self.splits.valid, *self.splits.test)
-        return sorted(cases, key=lambda case: (case.subject_id, case.prediction_time, case.sample_id))
+        return sorted(cases, key=lambda case: (case.subject_id, case.reads.prediction_time, case.sample_id))
 
 
 @dataclass(frozen=True)
@@ -56,14 +57,14 @@ def event_cases(records: Records, clock: Clock) -> EventCases:
     places, ends = count(), _ends_not_known(records)
     gold = records.long_truth.gold if records.long_truth is not None else {}
 
-    def cases(part: Sequence[Sample]) -> tuple[EventCase, ...]:
+    def cases(part: Sequence[Sample]) -> tuple[Case[EventReading], ...]:
         return tuple(
             _case(sample, next(places), known[sample.subject_id], task, card, ends, gold.get(sample.subject_id, {}))
             for sample in part
         )
 
     found = EventCases(task, Splits(*map(cases, (samples.train, samples.valid, samples.test))), {})
-    firsts = [(known[case.subject_id].first, case.prediction_time) for case in found.all]
+    firsts = [(known[case.subject_id].first, case.reads.prediction_time) for case in found.all]
     empty = sum(first is None or first > at for first, at in firsts)
     return replace(found, counts={"samples without an earlier event": empty})
 
@@ -99,9 +100,9 @@ def _ends_not_known(records: Records) -> dict[int, datetime]:
 
 def _case(
     sample: Sample, place: int, known: _Known, task: Task, card: TaskCard, ends: Mapping[int, datetime], gold: Gold
-) -> EventCase:
+) -> Case[EventReading]:
     text, at = "; ".join(known.facts), sample.prediction_time
     if ends.get(sample.visit_id) == at:
         at -= timedelta(microseconds=1)
-    about = sample.sample_id, sample.subject_id, place
-    return EventCase(*about, text, at, task, card, sample.label, gold, credentialed=sample.credentialed)
+    about, reads = (sample.sample_id, sample.subject_id, sample.visit_id), EventReading(place, at, card, gold)
+    return Case(*about, text, (), task, sample.label, reads, credentialed=sample.credentialed)

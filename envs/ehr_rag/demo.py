@@ -8,7 +8,8 @@ from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.tasks.cards import CARDS
 from ghar.data.tasks.ehrshot import TASKS, ehrshot_labels
 from ghar.disk import cache_of
-from ghar.envs.ehr_rag.episode import EhrRagEpisodes, EhrRagSpec, EventCase, ehr_rag_scene
+from ghar.envs.case import Case
+from ghar.envs.ehr_rag.episode import EhrRagEpisodes, EhrRagSpec, EventReading, ehr_rag_scene
 from ghar.envs.ehr_rag.ether import EtherSpec, EventCorpus
 from ghar.envs.stepper import Scene
 from ghar.envs.system import words
@@ -36,8 +37,8 @@ def demo_events(folder: str | None = None, patients: int = PATIENTS, seed: int =
     cases = []
     for place, (subject, at, label) in enumerate(ehrshot_labels(cohort, TASK)[0].iter_rows()):
         facts = "; ".join(store.record(subject, at).facts)
-        about = f"{TASK}-{place}", subject, place, facts, at, TASKS[TASK], CARDS[TASK], label
-        cases.append(EventCase(*about, credentialed=cohort.credentialed))
-    keys = [(case.subject_id, case.prediction_time) for case in cases]
+        about, reads = (f"{TASK}-{place}", subject, place), EventReading(place, at, CARDS[TASK])
+        cases.append(Case(*about, facts, (), TASKS[TASK], label, reads, credentialed=cohort.credentialed))
+    keys = [(case.subject_id, case.reads.prediction_time) for case in cases]
     corpus = EventCorpus(keys, ETHER, encoder, store, None, seed)
     return ehr_rag_scene(EhrRagEpisodes(SPEC, words), corpus, cases, ETA)

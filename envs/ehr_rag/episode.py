@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from ghar.data.cohort import Task
 from ghar.data.tasks.cards import TaskCard
+from ghar.envs.case import Case
 from ghar.envs.ehr_rag.context import APART, PromptContext, fit, merge
 from ghar.envs.ehr_rag.ether import EventPassage, EventQuery, View
 from ghar.envs.ehr_rag.event_replies import MOST_WORDS, parse_items, parse_label_number, parse_move, parse_search
@@ -43,20 +43,17 @@ Passages = tuple[EventPassage, ...]
 
 
 @dataclass(frozen=True)
-class EventCase:
-    """A patient before a prediction time, number `place` of the corpus. text: the static facts. label: the truth, and
-    gold: the rows that tell it, where a generated world knows them; no policy sees either."""
+class EventReading:
+    """What EHR-RAG reads of a sample; its text holds the static facts.
 
-    sample_id: str
-    subject_id: int
+    place: its number in the corpus. prediction_time: events after it are not shown. card: what prompts say of the task.
+    gold: the rows that tell the label, where a generated world knows them; no policy sees them.
+    """
+
     place: int
-    text: str
     prediction_time: datetime
-    task: Task
     card: TaskCard
-    label: int
     gold: Gold = field(default_factory=dict, repr=False)
-    credentialed: bool = field(default=True, kw_only=True, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -102,15 +99,15 @@ class EhrRagEpisodes:
         self.brief = spec.prompts == "compact"
         self.templates = load_prompts("ghar.envs.ehr_rag", spec.prompts, ROLES)
 
-    def episode(self, case: EventCase) -> EpisodeGenerator:
+    def episode(self, case: Case[EventReading]) -> EpisodeGenerator:
         """The predicted label and everything that was looked up."""
         method = self.spec.method
         if method in VIEW_OF:
             return self._single_pass(case, VIEW_OF[method])
         return self._react(case) if method == "react" else self._ehr_rag(case)
 
-    def _ehr_rag(self, case: EventCase) -> EpisodeGenerator:
-        card, lookups = case.card, []
+    def _ehr_rag(self, case: Case[EventReading]) -> EpisodeGenerator:
+        card, lookups = case.reads.card, []
         numbers: Passages = () if self.spec.method == "no_ether" else (yield from self._indicators(case, lookups))
         if self.spec.method == "no_der":
             evidence = yield from self._air(case, "", card.factual, lookups)
@@ -125,14 +122,14 @@ class EhrRagEpisodes:
         label = yield from self._label(case, "weigh", fused, numbers, lookups, **arguments)  # Eq. 8
         return _prediction(label, lookups, arguments)
 
-    def _indicators(self, case: EventCase, lookups: list[Lookup]) -> Generator[Any, Any, Passages]:
+    def _indicators(self, case: Case[EventReading], lookups: list[Lookup]) -> Generator[Any, Any, Passages]:
         """Coarse selection by name, then the model's choice; all where there are no more than it may keep.
 
         A reply that names none of them counts as a format error, and the ones most like the question stand in.
         """
         spec = self.spec
-        query = case.card.description
-        found = yield EventQuery(query, top_n=spec.coarse, place=case.place, view="indicators")
+        query = case.reads.card.description
+        found = yield EventQuery(query, top_n=spec.coarse, place=case.reads.place, view="indicators")
         chosen: Passages = found.passages
         if len(chosen) > spec.keep:
             names = [passage.codes[0] for passage in chosen]
@@ -148,21 +145,28 @@ class EhrRagEpisodes:
         return chosen
 
     def _path(
-        self, case: EventCase, side: Literal["support", "oppose"], query: str, numbers: Passages, lookups: list[Lookup]
+        self,
+        case: Case[EventReading],
+        side: Literal["support", "oppose"],
+        query: str,
+        numbers: Passages,
+        lookups: list[Lookup],
     ) -> Generator[Any, Any, tuple[Passages, str]]:
         """One of DER's two paths: what it found, and its hypothesis (Eq. 6)."""
         evidence = yield from self._air(case, side, query, lookups)
         reply: Reply = yield self._act(case, "low", side, self._fit(evidence, numbers), self.spec.iterations, path=side)
         return evidence, reply.value
 
-    def _air(self, case: EventCase, path: str, query: str, lookups: list[Lookup]) -> Generator[Any, Any, Passages]:
+    def _air(
+        self, case: Case[EventReading], path: str, query: str, lookups: list[Lookup]
+    ) -> Generator[Any, Any, Passages]:
         """Retrieve, and search on until the model says ENOUGH, repeats itself, or has had its searches (Eqs. 4, 5)."""
         spec, asked = self.spec, [query]
         view: View = "similar" if spec.method == "no_ether" else "chunks"
         evidence: Passages = ()
         for step in range(1 if spec.method == "no_air" else spec.iterations):
             if step:
-                aim = case.card.counterfactual if path == "oppose" else case.card.factual
+                aim = case.reads.card.counterfactual if path == "oppose" else case.reads.card.factual
                 reply: Reply = yield self._act(
                     case, "top", "refine", self._fit(evidence, ()), step, path=path, aim=aim, asked=tuple(asked),
                     parse=lambda text: parse_search(text, asked),
@@ -170,28 +174,28 @@ class EhrRagEpisodes:
                 if not reply.value:
                     break
                 asked.append(reply.value)
-            found = yield EventQuery(asked[-1], top_n=spec.chunks, place=case.place, view=view)
+            found = yield EventQuery(asked[-1], top_n=spec.chunks, place=case.reads.place, view=view)
             evidence = merge(evidence, found.passages)
             lookups.append(Lookup(path, step, asked[-1], found.passages))
         return evidence
 
-    def _single_pass(self, case: EventCase, view: View) -> EpisodeGenerator:
-        spec, query = self.spec, case.card.description
+    def _single_pass(self, case: Case[EventReading], view: View) -> EpisodeGenerator:
+        spec, query = self.spec, case.reads.card.description
         most = spec.rows if view in ("newest", "frequent") else spec.whole
-        found = yield EventQuery(query, top_n=most, place=case.place, view=view)
+        found = yield EventQuery(query, top_n=most, place=case.reads.place, view=view)
         lookups = [Lookup("", 0, query, found.passages)]
         label = yield from self._label(case, "predict", found.passages, (), lookups)
         return _prediction(label, lookups)
 
-    def _react(self, case: EventCase) -> EpisodeGenerator:
+    def _react(self, case: Case[EventReading]) -> EpisodeGenerator:
         spec, lookups, asked = self.spec, [], []
         evidence: Passages = ()
-        answers = tuple(f"Answer: {label}" for label in range(len(case.card.meanings)))
+        answers = tuple(f"Answer: {label}" for label in range(len(case.reads.card.meanings)))
         moves = Options(("Search:", *answers), head="", open=("Search:",), words=MOST_WORDS)
         for step in range(spec.iterations):
             reply: Reply = yield self._act(
                 case, "top", "react", self._fit(evidence, ()), step, asked=tuple(asked),
-                parse=lambda text: parse_move(text, len(case.card.meanings), asked), options=moves,
+                parse=lambda text: parse_move(text, len(case.reads.card.meanings), asked), options=moves,
             )  # fmt: skip
             if reply.value is None:
                 break
@@ -199,16 +203,22 @@ class EhrRagEpisodes:
             if action == "answer":
                 return _prediction(said, lookups)
             asked.append(said)
-            found = yield EventQuery(said, top_n=spec.chunks, place=case.place, view="similar")
+            found = yield EventQuery(said, top_n=spec.chunks, place=case.reads.place, view="similar")
             evidence = merge(evidence, found.passages)
             lookups.append(Lookup("", step, said, found.passages))
         label = yield from self._label(case, "predict", evidence, (), lookups)
         return _prediction(label, lookups)
 
     def _label(
-        self, case: EventCase, role: str, evidence: Passages, numbers: Passages, lookups: list[Lookup], **fields: Any
+        self,
+        case: Case[EventReading],
+        role: str,
+        evidence: Passages,
+        numbers: Passages,
+        lookups: list[Lookup],
+        **fields: Any,
     ) -> Generator[Any, Any, int | None]:
-        n, shown = len(case.card.meanings), self._fit(evidence, numbers)
+        n, shown = len(case.reads.card.meanings), self._fit(evidence, numbers)
         step = self.spec.iterations
         asked = tuple(dict.fromkeys(found.query for found in lookups if found.path != "numbers"))
         reply = yield self._act(
@@ -222,15 +232,15 @@ class EhrRagEpisodes:
         return fit(evidence, numbers, rows=spec.rows, tokens=spec.tokens, count=self.count, brief=self.brief)
 
     def _act(
-        self, case: EventCase, agent: str, role: str, shown: PromptContext, step: int, *,
+        self, case: Case[EventReading], agent: str, role: str, shown: PromptContext, step: int, *,
         parse: Any = as_text, asked: tuple[str, ...] = (), path: str = "", names: Any = (),
         options: Options | None = None, **fields: Any,
     ) -> Act:  # fmt: skip
-        card, template = case.card, self.templates[role]
+        card, template = case.reads.card, self.templates[role]
         prompt = template.render(
             title=card.title, category=card.category, description=card.description, definition=card.definition,
             numbers=card.numbers, positive=card.positive, negative="0", kind=card.kind, advice=card.advice,
-            time=f"{case.prediction_time:%Y-%m-%d %H:%M:%S}", patient=case.text or NOTHING,
+            time=f"{case.reads.prediction_time:%Y-%m-%d %H:%M:%S}", patient=case.text or NOTHING,
             indicators=shown.numbers or NOTHING, evidence=shown.text or NOTHING,
             queries=(APART if self.brief else "\n").join(asked) or NOTHING, **fields,
         )  # fmt: skip
@@ -240,10 +250,10 @@ class EhrRagEpisodes:
         return Act(agent, role, prompt, (), template.max_tokens, step, parse, facts, options)
 
 
-def ehr_rag_scene(episodes: EhrRagEpisodes, corpus: Corpus, cases: Sequence[EventCase], eta: float) -> Scene:
+def ehr_rag_scene(episodes: EhrRagEpisodes, corpus: Corpus, cases: Sequence[Case[EventReading]], eta: float) -> Scene:
     """EHR-RAG on `cases` for the views (Gymnasium, PettingZoo, RLlib); eta: weight of the outcome."""
 
-    def reward(episode: Episode, case: EventCase) -> EpisodeReward:
+    def reward(episode: Episode, case: Case[EventReading]) -> EpisodeReward:
         return score_outcome(episode, case.label, eta)
 
     return Scene("EHR-RAG", AGENTS, ROLES, cases, episodes.episode, corpus, reward)

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ghar.envs.case import Case
 from ghar.envs.ehr_rag.context import PromptContext
-from ghar.envs.ehr_rag.episode import EventCase, EventPrediction, Lookup
+from ghar.envs.ehr_rag.episode import EventPrediction, EventReading, Lookup
 from ghar.envs.ehr_rag.ether import EventPassage
 from ghar.envs.ehr_rag.evidence_recall import by_step, recall_numbers, recalls
 from ghar.envs.system import Variant
@@ -22,17 +23,18 @@ OF_POLICIES = ("reward", "retrieval_rate", "iterations", "tokens", "seconds")  #
 Row = Mapping[str, Any]
 
 
-def event_row(episode: Episode, case: EventCase, variant: Variant) -> dict[str, Any]:
+def event_row(episode: Episode, case: Case[EventReading], variant: Variant) -> dict[str, Any]:
     """`prediction_time`, `found` (look-ups with their passages) and `arguments` of a row; an iteration is a look-up.
 
     Where the rows that tell are known: `evidence`, the share found of each, and `evidence_by_step`, the recall after
     each look-up."""
     found = episode.prediction if isinstance(episode.prediction, EventPrediction) else EventPrediction(None)
-    gold = {"evidence": recalls(case.gold, found.lookups), "evidence_by_step": by_step(case.gold, found.lookups)}
+    rows = case.reads.gold
+    gold = {"evidence": recalls(rows, found.lookups), "evidence_by_step": by_step(rows, found.lookups)}
     shown = _last_shown(episode)
     return {
-        **(gold if case.gold else {}),
-        "prediction_time": f"{case.prediction_time:{SECOND}}",
+        **(gold if rows else {}),
+        "prediction_time": f"{case.reads.prediction_time:{SECOND}}",
         "retrieved": bool(found.lookups),
         "iterations": len(found.lookups),
         "found": [_lookup(lookup, found.arguments, shown) for lookup in found.lookups],

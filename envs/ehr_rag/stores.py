@@ -10,8 +10,9 @@ from pathlib import Path
 
 from ghar.data.cohort import Cohort
 from ghar.data.tasks.visits import EHRSHOT
+from ghar.envs.case import Case
 from ghar.envs.ehr_rag.code_vectors import fit_code_vectors
-from ghar.envs.ehr_rag.episode import EventCase, Method
+from ghar.envs.ehr_rag.episode import EventReading, Method
 from ghar.envs.ehr_rag.ether import EtherSpec, EventCorpus, EventQuery, View
 from ghar.envs.ehr_rag.settings import Settings
 from ghar.envs.records import Records
@@ -71,10 +72,10 @@ class Stores:
         """The store that a method reads. Building one may take hours, which no look-up should wait for."""
         return getattr(self, STORE_OF_METHOD[method])
 
-    def records(self, cases: Iterable[EventCase], *, apart: bool) -> Iterator[PatientRecord]:
+    def records(self, cases: Iterable[Case[EventReading]], *, apart: bool) -> Iterator[PatientRecord]:
         """The records of some cases one by one, with numbers apart or with every event as a row."""
         store = self.apart if apart else self.plain
-        return (store.record(case.subject_id, case.prediction_time) for case in cases)
+        return (store.record(case.subject_id, case.reads.prediction_time) for case in cases)
 
     def _build(self, apart: bool, encoder: Encoder | None) -> EventStore:
         layout = StoreLayout(self.size, self.overlap, apart, self.clock)

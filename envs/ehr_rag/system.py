@@ -12,9 +12,10 @@ from functools import cached_property, partial
 from typing import Any, get_args
 
 from ghar.config import Config
+from ghar.envs.case import Case
 from ghar.envs.ehr_rag.baselines import LINEAR, Regressions
 from ghar.envs.ehr_rag.cases import EventCases, event_cases
-from ghar.envs.ehr_rag.episode import AGENTS, ROLES, EhrRagEpisodes, EhrRagSpec, EventCase, Method
+from ghar.envs.ehr_rag.episode import AGENTS, ROLES, EhrRagEpisodes, EhrRagSpec, EventReading, Method
 from ghar.envs.ehr_rag.ether import EtherSpec
 from ghar.envs.ehr_rag.evidence_recall import found_ceiling, gains
 from ghar.envs.ehr_rag.pretraining import practice
@@ -46,7 +47,7 @@ FOLDS = 5  # of training patients
 EXAMPLES = 50  # patients whose records the demo's tokenizer is made from
 
 
-def build(records: Records, settings: Settings) -> System[EventCase]:
+def build(records: Records, settings: Settings) -> System[EventReading]:
     """EHR-RAG on the task of `records`. BadInput as `event_cases` and `load_encoder` raise it."""
     config = records.config
     cases = event_cases(records, clock_for(config.data.leakage, config.task.name))
@@ -56,13 +57,13 @@ def build(records: Records, settings: Settings) -> System[EventCase]:
     asked = (*names, *rehearsed)
     stores = open_stores(records, settings, any(name.removeprefix("scripted_") in SEARCHING for name in asked))
     room = EhrRagParts(config, settings, cases, stores, records.charted.names(), records.cohort.generated)
-    keys = {case.place: (case.subject_id, case.prediction_time) for case in cases.all}
+    keys = {case.reads.place: (case.subject_id, case.reads.prediction_time) for case in cases.all}
     windows = settings.recent_days, settings.early_days
     spec = EtherSpec(settings.alpha, *windows, settings.candidates, settings.recent_values)
     fitted = Regressions(cases, stores, records.charted, settings.embeddings, config.seed)
     labels = cases.task.labels
 
-    def read_by(reader: Reader) -> System[EventCase]:
+    def read_by(reader: Reader) -> System[EventReading]:
         return replace(made, episode=room.player(reader, fitted).episode)
 
     made = System(
@@ -76,7 +77,6 @@ def build(records: Records, settings: Settings) -> System[EventCase]:
         reward=partial(outcome, config.reward.eta, settings),
         variants=variants(settings),
         main=MAIN,
-        listed=listed,
         read_by=read_by,
         decides=("weigh", "predict"),
         fixed={READER: lambda: room.reader},
@@ -88,6 +88,7 @@ def build(records: Records, settings: Settings) -> System[EventCase]:
             texts=room.texts,
         ),
         report=Reporting(
+            listed=listed,
             row=event_row,
             numbers=partial(variant_numbers, labels),
             summary=partial(told, fitted, records.long_truth, config.eval.bootstrap),
@@ -119,16 +120,16 @@ def _linear(settings: Settings) -> tuple[str, ...]:
     return LINEAR if settings.embeddings is not None else LINEAR[:1]
 
 
-def outcome(eta: float, settings: Settings, episode: Episode, case: EventCase) -> EpisodeReward:
+def outcome(eta: float, settings: Settings, episode: Episode, case: Case[EventReading]) -> EpisodeReward:
     """The outcome, weighted by `eta`; where it is known which rows tell, also what was found of them less what the
     searches cost."""
-    if not case.gold:
+    if not case.reads.gold:
         return score_outcome(episode, case.label, eta)
-    found = gains(episode, case.gold)
+    found = gains(episode, case.reads.gold)
     return score_evidence(episode, case.label, eta, found, recall=settings.recall, cost=settings.cost)
 
 
-def _ceilings(records: Records, cases: Sequence[EventCase]) -> Mapping[str, float] | None:
+def _ceilings(records: Records, cases: Sequence[Case[EventReading]]) -> Mapping[str, float] | None:
     truth = records.long_truth
     return truth.ceilings(case.subject_id for case in cases) if truth is not None else None
 
@@ -153,14 +154,14 @@ class EhrRagPlayer:
     stores: Stores
     fitted: Regressions = field(repr=False)
 
-    def episode(self, case: EventCase, variant: Variant) -> EpisodeGenerator:
+    def episode(self, case: Case[EventReading], variant: Variant) -> EpisodeGenerator:
         """An episode of the variant's method. The store that it reads is open before its first look-up."""
         if variant.spec in LINEAR:
             return self._fitted(case, variant.spec)
         self.stores.open(variant.spec)
         return self.methods[variant.spec].episode(case)
 
-    def _fitted(self, case: EventCase, name: Any) -> EpisodeGenerator:
+    def _fitted(self, case: Case[EventReading], name: Any) -> EpisodeGenerator:
         yield from ()
         return self.fitted.predict(case, name)
 
@@ -228,7 +229,7 @@ class EhrRagParts:
         folds = [self._fitted([c for c in train if fold_of[c.subject_id] != fold]) for fold in range(FOLDS)]
         return CrossFitted(fold_of, folds, self._fitted(train))
 
-    def _fitted(self, train: Sequence[EventCase]) -> RuleReader:
+    def _fitted(self, train: Sequence[Case[EventReading]]) -> RuleReader:
         found = self.stores.records(train, apart=True)
         labels, values = [case.label for case in train], self.settings.recent_values
         return RuleReader(fit_rules(found, labels, len(self.cases.task.labels), self.names, values))

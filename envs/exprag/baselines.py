@@ -36,7 +36,7 @@ class MajorityAnswer:
     train: Sequence[DischargeQuestion]
 
     def __call__(self, act: Act) -> str:
-        return in_words(self._fitting(act.facts["case"]))
+        return in_words(self._fitting(act.facts["question"]))
 
     def _fitting(self, question: DischargeQuestion) -> int:
         """Of questions with as many options; the first option where there are none."""
@@ -59,7 +59,7 @@ class OptionRegression:
     _model: list[Any] = field(default_factory=list)
 
     def __call__(self, act: Act) -> str:
-        return in_words(self.chosen(act.facts["case"]))
+        return in_words(self.chosen(act.facts["question"]))
 
     def chosen(self, question: DischargeQuestion) -> int:
         """The most probable option, or all that are more probable than not, at least one."""

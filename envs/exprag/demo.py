@@ -8,7 +8,7 @@ from ghar.data.readers.notes import read_notes
 from ghar.disk import cache_of
 from ghar.envs.demo import ETA, PATIENTS, WORDS, demo_cohort
 from ghar.envs.exprag.corpus import rank_by_codes
-from ghar.envs.exprag.dischargeqa import build_questions
+from ghar.envs.exprag.dischargeqa import build_questions, question_case
 from ghar.envs.exprag.episode import ExpragEpisodes, ExpragSpec, exprag_scene
 from ghar.envs.exprag.report_build import index_reports, queries_of
 from ghar.envs.exprag.report_corpus import ReportCorpus
@@ -39,4 +39,4 @@ def demo_questions(folder: str | None = None, patients: int = PATIENTS, seed: in
         make_finder("auto_merging", tfidf),
         "stay {}".format,
     )
-    return exprag_scene(ExpragEpisodes(SPEC), corpus, questions, ETA)
+    return exprag_scene(ExpragEpisodes(SPEC), corpus, list(map(question_case, questions)), ETA)

@@ -27,17 +27,19 @@ from typing import Literal
 
 import polars as pl
 
-from ghar.data.cohort import Cohort
+from ghar.data.cohort import Cohort, Task
 from ghar.data.headings import HEAD
 from ghar.data.readers.notes import Notes
 from ghar.data.sections import PHASES, NoteSection, background, split_sections, unknown_headings
 from ghar.data.visit_codes import KIND_NAMES, kinds_of
+from ghar.envs.case import Case
 from ghar.envs.exprag import discharge_items
 from ghar.envs.exprag.discharge_items import POINTS, same, styled
 from ghar.envs.exprag.options import LETTERS
 from ghar.errors import BadInput
 from ghar.progress import track
 
+PREFIX = "dischargeqa_"  # of the names of its tasks
 Kind = Literal["diagnosis", "medication", "instruction"]
 SHOWN = {  # what was known when the question came up
     "diagnosis": PHASES["clinical profile"],
@@ -110,6 +112,13 @@ class DischargeQuestion:
     def menu(self) -> str:
         """The options, one a line."""
         return "\n".join(f"{letter}. {option}" for letter, option in zip(LETTERS, self.options, strict=False))
+
+
+def question_case(question: DischargeQuestion) -> Case[DischargeQuestion]:
+    """A question as an episode reads it. Its label is the set of right options."""
+    about = question.sample_id, question.subject_id, question.visit_id
+    task = Task(f"{PREFIX}{question.kind}", question.asked, ())
+    return Case(*about, question.text, (), task, question.answer, question, credentialed=question.credentialed)
 
 
 def letters(answer: int) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ghar.data.sections import sentences
+from ghar.envs.case import Case
 from ghar.envs.exprag.discharge_items import BULLET
 from ghar.envs.exprag.dischargeqa import ASKED, DischargeQuestion
 from ghar.envs.exprag.flare import Pieces, flare
@@ -65,9 +66,9 @@ class ExpragEpisodes:
         self.pieces = pieces
         self.templates = load_prompts("ghar.envs.exprag", spec.prompts, ROLES)
 
-    def episode(self, question: DischargeQuestion) -> EpisodeGenerator:
+    def episode(self, case: Case[DischargeQuestion]) -> EpisodeGenerator:
         """Returns the chosen options; its one step holds which stays were ranked and what their reports said."""
-        spec, ranked, evidence, draft = self.spec, Evidence(), Evidence(), ""
+        question, spec, ranked, evidence, draft = case.reads, self.spec, Evidence(), Evidence(), ""
         asked = f"{question.asked}\n{question.menu}"
         if spec.top_k:
             ranked = yield RankReports(f"{asked}\n{question.background}", None, spec.top_k, question.visit_id)  # Eq. 2
@@ -124,7 +125,7 @@ class ExpragEpisodes:
             example="B" if question.single else "A, C",
             draft=draft,
         )
-        facts = {"case": question, "ranked": ranked, "evidence": evidence, "experience": experience}
+        facts = {"question": question, "ranked": ranked, "evidence": evidence, "experience": experience}
         letters = tuple(LETTERS[: len(question.options)])
         options = Options(letters, 1 if question.single else len(letters)) if role == "predict" else None
         return Act("top", role, prompt, quotes, template.max_tokens, step, parse, facts, options)
@@ -195,16 +196,18 @@ def shortened(text: str, heading: str, common: Collection[str] = ()) -> str:
     return words if own == heading or not words else f"{own}: {words}"
 
 
-def exprag_scene(episodes: ExpragEpisodes, corpus: Corpus, questions: Sequence[DischargeQuestion], eta: float) -> Scene:
-    """EXPRAG on `questions` for the views (Gymnasium, PettingZoo, RLlib); eta: weight of the outcome."""
+def exprag_scene(
+    episodes: ExpragEpisodes, corpus: Corpus, cases: Sequence[Case[DischargeQuestion]], eta: float
+) -> Scene:
+    """EXPRAG on questions for the views (Gymnasium, PettingZoo, RLlib); eta: weight of the outcome."""
 
-    def reward(episode: Episode, question: DischargeQuestion) -> EpisodeReward:
-        return score_options(episode, question.answer, eta)
+    def reward(episode: Episode, case: Case[DischargeQuestion]) -> EpisodeReward:
+        return score_options(episode, case.label, eta)
 
-    return Scene("EXPRAG", ("top",), ROLES, questions, episodes.episode, corpus, reward)
+    return Scene("EXPRAG", ("top",), ROLES, cases, episodes.episode, corpus, reward)
 
 
-def play_exprag(case: Any, variant: Variant) -> EpisodeGenerator:
+def play_exprag(case: Case[Any], variant: Variant) -> EpisodeGenerator:
     """The episode of a case as a variant plays it: of a question, or of a label (envs/exprag/label_episode.py)."""
     return variant.spec.episode(case)
 

@@ -30,7 +30,7 @@ from ghar.kg.names import FILLERS, plain
 from ghar.retrieval.reports import KINDS, ReportQuery, build_reports, entries_of
 
 
-def build_exam(records: Records, settings: Settings) -> System[Case]:
+def build_exam(records: Records, settings: Settings) -> System[None]:
     """BadInput for rankers by codes, which questions have none of, and for what only DischargeQA has."""
     check_label_settings(settings, records.config.task.name)
     if settings.ranker not in ("text", "uniform"):
@@ -80,10 +80,10 @@ def _corpus(records: Records, settings: Settings) -> ReportCorpus:
     ids = np.array([one.subject_id for one in train], np.int64)
     never = np.zeros(len(ids), np.int64)
     closed = records.provenance().credentialed
-    texts = Notes(ids, ids, never, [one.question.shown() for one in train], {}, generated=False, credentialed=closed)
+    texts = Notes(ids, ids, never, [one.text.shown() for one in train], {}, generated=False, credentialed=closed)
     index = build_reports(ids, ids, never, {kind: entries_of([()] * len(ids), kind) for kind in KINDS})
     asking = {one.sample_id: ReportQuery(one.subject_id, None, ((), (), ())) for one in every}
-    answers = {one.subject_id: one.question.options[one.label] for one in train}
+    answers = {one.subject_id: one.text.options[one.label] for one in train}
     ranker = partial(rank_by_text, index, text_scores(index, texts, encoder))
     labels = {one.subject_id: one.label for one in train}
     return ReportCorpus(index, texts, asking, ranker, finder_of(settings, encoder), answers.__getitem__, labels)

@@ -8,11 +8,8 @@ outcome of the same task. The agent is "top" and its one decision "predict", so 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
 from functools import partial
 
-from ghar.data.cohort import Task
 from ghar.envs.case import Case
 from ghar.envs.exprag.episode import NOTHING, ExpragSpec, pieces_by_stay
 from ghar.envs.exprag.report_corpus import FindExcerpts, RankReports
@@ -22,21 +19,6 @@ from ghar.llm.prompts import load_prompts
 
 LABEL_ROLES = ("predict",)
 Shown = Callable[[Evidence, Evidence, Sequence[str], int], str]
-
-
-@dataclass(frozen=True)
-class LabelCase:
-    """One sample of a task on visits. text: the patient's record, within a token budget. label: the truth; no policy
-    sees it."""
-
-    sample_id: str
-    subject_id: int
-    visit_id: int
-    text: str
-    task: Task
-    label: int
-    prediction_time: datetime
-    credentialed: bool = field(default=True, kw_only=True, compare=False, repr=False)
 
 
 class LabelEpisodes:
@@ -50,7 +32,7 @@ class LabelEpisodes:
         self.template = load_prompts("ghar.envs.exprag", spec.prompts, (template,))[template]
         self.shown = shown or outcomes_text
 
-    def episode(self, case: LabelCase | Case) -> EpisodeGenerator:
+    def episode(self, case: Case[None]) -> EpisodeGenerator:
         """Returns the label; its one step holds which stays were ranked and what their reports said."""
         spec, ranked, evidence = self.spec, Evidence(), Evidence()
         asked = f"{case.task.question}\n{case.text}"
@@ -64,7 +46,7 @@ class LabelEpisodes:
         step = ReasoningStep(asked, f"stays {stays or 'none'}", bool(ranked.passages), evidence=evidence.text)
         return Prediction(reply.value, (step,))
 
-    def _predict(self, case: LabelCase | Case, ranked: Evidence, evidence: Evidence) -> Act:
+    def _predict(self, case: Case[None], ranked: Evidence, evidence: Evidence) -> Act:
         task, experience = case.task, self.shown(ranked, evidence, case.task.labels, self.spec.words)
         prompt = self.template.render(
             task=task.name,

@@ -57,7 +57,6 @@ def build_label_system(records: Records, settings: Settings, found: Experience) 
         reward=partial(_reward, config.reward.eta),
         variants=played,
         main=MAIN,
-        listed=LISTED,
         read_by=lambda reader: replace(made, cases=found.cases(reader)),
         fixed={RULE: rule},
         origin=records.provenance(*found.sources),
@@ -65,6 +64,7 @@ def build_label_system(records: Records, settings: Settings, found: Experience) 
             teacher=RULE, texts=lambda: prompts_of(cases.train, played[MAIN], corpus, rule(), config)
         ),
         report=Reporting(
+            listed=LISTED,
             row=label_row,
             counts=records.counts() | {f"{found.noun} that are experience": len(corpus.index), **read},
             comparisons=PAIRS,

@@ -26,8 +26,8 @@ from ghar.data.tasks.splits import Splits
 from ghar.data.tasks.subsets import known_by, micros
 from ghar.data.views.reports import stay_reports
 from ghar.data.views.visits import visit_lists
+from ghar.envs.case import Case
 from ghar.envs.exprag.corpus import StayNames, encoder_of, finder_of, make_ranker
-from ghar.envs.exprag.label_episode import LabelCase
 from ghar.envs.exprag.label_system import Experience, build_label_system, check_label_settings
 from ghar.envs.exprag.report_corpus import ReportCorpus
 from ghar.envs.exprag.rule import MajorityOfOutcomes
@@ -38,7 +38,7 @@ from ghar.errors import BadInput
 from ghar.retrieval.reports import KINDS, ReportIndex, ReportQuery, build_reports, entries_of
 
 
-def build_labels(records: Records, settings: Settings) -> System[LabelCase]:
+def build_labels(records: Records, settings: Settings) -> System[None]:
     """BadInput for settings that labels know nothing of, for a task without visits, and where no stay is experience."""
     check_label_settings(settings, records.config.task.name)
     reports = stay_reports(records.cohort, records.notes(settings.notes))
@@ -52,20 +52,17 @@ def build_labels(records: Records, settings: Settings) -> System[LabelCase]:
     return build_label_system(records, settings, found)
 
 
-def _cut(records: Records, reader: Reader) -> Splits[LabelCase]:
+def _cut(records: Records, reader: Reader) -> Splits[Case[None]]:
     """Cases whose record fits env.history_tokens as a reader counts."""
     env, task, names = records.config.env, records.task, records.described
 
     def name_of(code: str) -> str:
         return names.get(code, code)
 
-    def cases(samples: Sequence[Sample]) -> tuple[LabelCase, ...]:
+    def cases(samples: Sequence[Sample]) -> tuple[Case[None], ...]:
         views = visit_lists(samples, name_of, style=env.prompts, budget=env.history_tokens, count=reader.count)
         return tuple(
-            LabelCase(
-                s.sample_id, s.subject_id, s.visit_id, view.text, task, s.label, s.prediction_time,
-                credentialed=s.credentialed,
-            )
+            Case(s.sample_id, s.subject_id, s.visit_id, view.text, (), task, s.label, credentialed=s.credentialed)
             for s, view in zip(samples, views, strict=True)
         )
 

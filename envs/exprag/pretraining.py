@@ -19,7 +19,7 @@ import numpy as np
 
 from ghar.config import Config
 from ghar.data.sections import sentences
-from ghar.envs.exprag.dischargeqa import ASKED, DischargeQuestion
+from ghar.envs.exprag.dischargeqa import ASKED, DischargeQuestion, question_case
 from ghar.envs.exprag.episode import ExpragEpisodes, common_pieces, own_pieces, play_exprag
 from ghar.envs.exprag.report_corpus import RankReports
 from ghar.envs.exprag.rule import majority_of_experiences
@@ -55,8 +55,8 @@ def _exercises(
     made = [made_up(rng, train, pieces, size, number) for number, size in enumerate(sizes.tolist())]
     corpus = GeneratedReports([reports for _, reports in made])
     stage = PlayContext(config, ("top",), play_exprag, Variant("base", spec=episodes), corpus)
-    questions = [question for question, _ in made]
-    played = play(stage, questions, FunctionPolicy(majority_of_experiences), seed=seed, title="Base exercises")
+    cases = [question_case(question) for question, _ in made]
+    played = play(stage, cases, FunctionPolicy(majority_of_experiences), seed=seed, title="Base exercises")
     return PretrainingTasks(played, names_of(train), {"predict": 1.0}, copying=True)
 
 

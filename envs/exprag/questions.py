@@ -15,9 +15,19 @@ from ghar.config import Config
 from ghar.data.cohort import Task
 from ghar.data.readers.notes import Notes
 from ghar.data.tasks.splits import Splits, split_by_patient
+from ghar.envs.case import Case
 from ghar.envs.exprag.baselines import MajorityAnswer, OptionFeatures, OptionRegression, of_option
 from ghar.envs.exprag.corpus import StayNames, encoder_of, finder_of, make_ranker
-from ghar.envs.exprag.dischargeqa import ASKED, DischargeQuestion, Kind, build_questions, letters, said_already
+from ghar.envs.exprag.dischargeqa import (
+    ASKED,
+    PREFIX,
+    DischargeQuestion,
+    Kind,
+    build_questions,
+    letters,
+    question_case,
+    said_already,
+)
 from ghar.envs.exprag.engine_options import options_by_engine
 from ghar.envs.exprag.episode import ROLES, ExpragEpisodes, play_exprag
 from ghar.envs.exprag.flare import token_pieces
@@ -49,7 +59,6 @@ from ghar.llm.policy import FunctionPolicy
 from ghar.retrieval.encoders import Encoder
 from ghar.rewards.compose import EpisodeReward
 
-PREFIX = "dischargeqa_"
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -68,13 +77,12 @@ def build_question_system(records: Records, settings: Settings) -> System[Discha
         task=Task(config.task.name, ASKED[kind][0], ()),
         agents=("top",),
         roles=ROLES,
-        cases=splits,
+        cases=Splits(*(tuple(map(question_case, part)) for part in (splits.train, splits.valid, splits.test))),
         episode=play_exprag,
         corpus=corpus,
         reward=partial(_reward, config.reward.eta),
         variants=_variants(config, settings, WORDS),
         main=MAIN,
-        listed=LISTED_QUESTIONS,
         # texts are cut to words, whoever reads them; only FLARE asks a reader for more
         read_by=lambda reader: replace(made, variants=_variants(config, settings, reader)),
         fixed={
@@ -88,9 +96,10 @@ def build_question_system(records: Records, settings: Settings) -> System[Discha
             teacher=RULE,
             teacher_variant=taught,
             pretraining=practice(config, splits.train, taught.spec),
-            texts=lambda: prompts_of(splits.train, taught, corpus, FunctionPolicy(majority_of_experiences), config),
+            texts=lambda: prompts_of(made.cases.train, taught, corpus, FunctionPolicy(majority_of_experiences), config),
         ),
         report=Reporting(
+            listed=LISTED_QUESTIONS,
             row=question_row,
             numbers=_numbers,
             summary=partial(_differences, config),
@@ -171,9 +180,9 @@ def _ceilings(
     habits: Mapping[int, int] | None,
     top_k: int,
     train: Sequence[DischargeQuestion],
-    cases: Sequence[DischargeQuestion],
+    cases: Sequence[Case[DischargeQuestion]],
 ) -> dict[str, float] | None:
-    return None if habits is None else experience_ceilings(corpus, habits, top_k, train, cases)
+    return None if habits is None else experience_ceilings(corpus, habits, top_k, train, [case.reads for case in cases])
 
 
 def _ranker_study(
@@ -195,11 +204,11 @@ def _counts(notes: Notes, corpus: ReportCorpus, splits: Splits[DischargeQuestion
     return ranked | {"train questions": len(splits.train), "test questions": len(splits.test)}
 
 
-def _reward(eta: float, episode: Episode, question: DischargeQuestion) -> EpisodeReward:
-    return score_options(episode, question.answer, eta)
+def _reward(eta: float, episode: Episode, case: Case[DischargeQuestion]) -> EpisodeReward:
+    return score_options(episode, case.label, eta)
 
 
-def _in_letters(question: DischargeQuestion, label: int) -> str:
+def _in_letters(case: Case[DischargeQuestion], label: int) -> str:
     return letters(label)
 
 

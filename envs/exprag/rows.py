@@ -6,7 +6,6 @@ from typing import Any
 
 from ghar.envs.case import Case
 from ghar.envs.exprag.dischargeqa import DischargeQuestion
-from ghar.envs.exprag.label_episode import LabelCase
 from ghar.envs.exprag.numbers import set_scores
 from ghar.envs.exprag.options import LETTERS
 from ghar.envs.exprag.report_corpus import RankReports
@@ -15,12 +14,12 @@ from ghar.envs.system import Variant
 from ghar.episode import Act, Episode, Evidence
 
 
-def question_row(episode: Episode, question: DischargeQuestion, variant: Variant) -> dict[str, Any]:
+def question_row(episode: Episode, case: Case[DischargeQuestion], variant: Variant) -> dict[str, Any]:
     """The scores of the set of options, and `experience`: what was ranked, found and chosen.
 
     An option's `listed` is the share of the reports that name it which list it where the question asks.
     """
-    chosen, looked = episode.prediction.label, _looked_up(episode)
+    question, chosen, looked = case.reads, episode.prediction.label, _looked_up(episode)
     options = [
         {
             "letter": letter,
@@ -34,7 +33,7 @@ def question_row(episode: Episode, question: DischargeQuestion, variant: Variant
     return {"scores": set_scores(question.answer, chosen), "experience": {**looked.shown(), "options": options}}
 
 
-def label_row(episode: Episode, case: LabelCase | Case, variant: Variant) -> dict[str, Any]:
+def label_row(episode: Episode, case: Case[None], variant: Variant) -> dict[str, Any]:
     """`experience`: what was ranked, with each stay's own outcome, found and predicted. An option is a label; its
     `listed` is the share of the similar stays' weight that has it."""
     labels, looked = case.task.labels, _looked_up(episode)

@@ -23,7 +23,7 @@ def majority_of_experiences(act: Act) -> str:
     question with one right option, the one that is listed most. Where a reply may quote, it quotes the piece of that
     option which most reports list, the first of equals."""
 
-    question, evidence = act.facts["case"], act.facts["evidence"]
+    question, evidence = act.facts["question"], act.facts["evidence"]
     found = chosen(question, evidence)
     if not act.choices:
         return in_words(found)

@@ -3,9 +3,10 @@ examinations (exam.py)."""
 
 from __future__ import annotations
 
+from ghar.envs.exprag.dischargeqa import PREFIX
 from ghar.envs.exprag.exam import build_exam
 from ghar.envs.exprag.labels import build_labels
-from ghar.envs.exprag.questions import PREFIX, build_question_system
+from ghar.envs.exprag.questions import build_question_system
 from ghar.envs.exprag.settings import Settings
 from ghar.envs.records import Records
 from ghar.envs.system import System

@@ -10,7 +10,8 @@ from typing import Any
 from ghar.data.tasks.splits import Splits
 from ghar.envs.case import Case
 from ghar.envs.ghar.episode import GharEpisodes
-from ghar.envs.system import SftExamples
+from ghar.envs.summaries import right_reply
+from ghar.envs.system import Example, SftExamples
 from ghar.episode import Act, EpisodeGenerator
 
 STAGE = "label_sft"  # the weights' name
@@ -34,9 +35,9 @@ def label_pairs(episodes: GharEpisodes[Any], cases: Splits[Case], epochs: int | 
 
 def _pairs(
     episodes: GharEpisodes[Any], cases: Sequence[Case]
-) -> tuple[tuple[str, str, tuple[str, ...], float], ...]:
+) -> tuple[Example, ...]:
     said = episodes.spec.before_label
     asked: list[Act] = [next(episodes.direct(case)) for case in cases]
     return tuple(
-        (act.prompt, f"{said}{case.right_reply}", (), 1.0) for act, case in zip(asked, cases, strict=True)
+        Example(act.prompt, f"{said}{right_reply(case)}") for act, case in zip(asked, cases, strict=True)
     )

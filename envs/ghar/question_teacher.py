@@ -48,12 +48,12 @@ class QuestionTeacher:
         return chosen if act.prompt.rstrip().endswith("answer:") else f"answer: {chosen}"
 
 
-def with_question_teacher(made: System[Case]) -> System[Case]:
+def with_question_teacher(made: System[None]) -> System[None]:
     """GHAR whose teacher reads questions; fitted baselines on codes do not stand beside it."""
     return made.adapt(_taught)
 
 
-def _taught(made: System[Case]) -> System[Case]:
+def _taught(made: System[None]) -> System[None]:
     return replace(
         made,
         fixed={"teacher": QuestionTeacher},

@@ -131,7 +131,7 @@ def asking(episodes: GharEpisodes[Any], every: EverySource, known: bool) -> dict
 
 
 def routed(
-    made: System[Case], config: Config, episodes: GharEpisodes[Any], needed: Needed | None, variant: Variant
+    made: System[None], config: Config, episodes: GharEpisodes[Any], needed: Needed | None, variant: Variant
 ) -> Variant:
     """A router's variant once it has been taught; any other as it is."""
     by = variant.name.removeprefix("scripted_")

@@ -72,7 +72,7 @@ def build(records: Records, settings: Settings) -> System[Any]:
     return build_order_system(records, settings) if records.config.task.name == ORDERS else _build(records, settings)
 
 
-def _build(records: Records, settings: Settings) -> System[Case]:
+def _build(records: Records, settings: Settings) -> System[None]:
     """GHAR over the partitions of `settings.sources`: the meta-paths of a graph, and whatever else is named."""
     config, (corpus, partitions) = records.config, open_sources(records, settings.sources)
     spec = spec_of(config, settings)
@@ -99,7 +99,6 @@ def _build(records: Records, settings: Settings) -> System[Case]:
         reward=partial(_reward, rewards),
         variants=variants(episodes) | (asking(episodes, every, needed is not None) if several else {}),
         main="ghar_rl",
-        listed=(*forced, "scripted", "ghar_base", STAGE, "ghar_sft", "ghar_rl"),
         read_by=lambda reader: replace(made, cases=cut(reader)),
         fixed={"teacher": lambda: ScriptedTeacher(teacher_knowledge(records), habits)},
         prepare=lambda variant, policy: routed(made, config, episodes, needed, variant),
@@ -113,6 +112,7 @@ def _build(records: Records, settings: Settings) -> System[Case]:
             texts=lambda: [case.text for case in made.cases.train[:EXAMPLES]],
         ),
         report=Reporting(
+            listed=(*forced, "scripted", "ghar_base", STAGE, "ghar_sft", "ghar_rl"),
             row=rows.row,
             numbers=rows.numbers,
             summary=lambda found: budget_summary(records, settings, made.cases.test, found),
@@ -239,7 +239,7 @@ def _ceilings(
     return ghar_ceilings(records.world, records.names, config.task.name, cases, seen, episodes, corpus)
 
 
-def decisions(records: Records, made: System[Case]) -> Decisions:
+def decisions(records: Records, made: System[None]) -> Decisions:
     """Navigation: what observations are made from is the truth of a generated world."""
     spec: GharSpec = made.variants[made.main].spec.spec
     assert records.world is not None  # `without_rules`: real patients have no such truth
@@ -255,7 +255,7 @@ def decisions(records: Records, made: System[Case]) -> Decisions:
     return Decisions(game, policy, tuple(rules(chart, made.partitions)))
 
 
-def scene(made: System[Case], cases: Sequence[Case]) -> Scene:
+def scene(made: System[None], cases: Sequence[Case]) -> Scene:
     """The main variant on some cases, for the views."""
     variant = made.variants[made.main]
     return Scene("GHAR", AGENTS, ROLES, cases, variant.spec.episode, made.corpus, made.reward)

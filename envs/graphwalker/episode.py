@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
 from ghar.data.cohort import Task
+from ghar.envs.case import Case
 from ghar.envs.few_shot import with_examples
 from ghar.envs.graphwalker.corpus import Examples, SelectExamples, earlier
-from ghar.envs.graphwalker.react import AGENT, ROLES, ReactCase, react
+from ghar.envs.graphwalker.react import AGENT, ROLES, Looks, react
 from ghar.envs.graphwalker.selectors.prompt import END, asked_text
 from ghar.envs.graphwalker.selectors.protocol import Name
 from ghar.envs.system import Variant
@@ -30,22 +31,6 @@ PROBABILITY = (
     'How probable is the answer "{label}"? Reply with one number from 0 to 1 such as 0.27, and nothing else.\n'
     "Probability:"
 )
-
-
-@dataclass(frozen=True)
-class WalkerCase:
-    """A patient (or a question) to predict for.
-
-    text: as its prompt shows it. looks: measurement -> what looking at it shows, for ReAct. label: the truth; no policy
-    sees it.
-    """
-
-    sample_id: str
-    subject_id: int
-    text: str
-    label: int
-    looks: Mapping[str, str] = field(default_factory=dict)
-    credentialed: bool = field(default=True, kw_only=True, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -89,7 +74,7 @@ class ExampleEpisodes:
         self.spec = spec
         self.encoded = encoded
 
-    def episode(self, case: WalkerCase, variant: Variant) -> EpisodeGenerator:
+    def episode(self, case: Case[Looks], variant: Variant) -> EpisodeGenerator:
         """The predicted label; `variant.spec` is a `SelectorSpec` or an `EncoderSpec`."""
         if isinstance(variant.spec, EncoderSpec):
             shares = self.encoded[case.sample_id]
@@ -103,7 +88,7 @@ class ExampleEpisodes:
             return (yield from self._react(case, found, facts))
         return (yield from self._direct(case, found, facts))
 
-    def _direct(self, case: WalkerCase, found: Examples, facts: Mapping[str, Any]) -> EpisodeGenerator:
+    def _direct(self, case: Case[Looks], found: Examples, facts: Mapping[str, Any]) -> EpisodeGenerator:
         labels = self.spec.task.labels
         prompt = prompt_text(self.spec.opening, found, case.text)
         if self.spec.inference == "compare" and found.passages:
@@ -121,10 +106,9 @@ class ExampleEpisodes:
         reply: Reply = yield Act(AGENT, "predict", prompt, labels, MAX_TOKENS, 0, parse, facts)
         return Prediction(reply.value)
 
-    def _react(self, case: WalkerCase, found: Examples, facts: Mapping[str, Any]) -> EpisodeGenerator:
-        asked = ReactCase(case.sample_id, case.text, case.looks, self.spec.task, case.label)
+    def _react(self, case: Case[Looks], found: Examples, facts: Mapping[str, Any]) -> EpisodeGenerator:
         text = earlier(found.shown, self.spec.task.labels)
-        return (yield from _knowing(with_examples(react(asked), text, ROLES), facts))
+        return (yield from _knowing(with_examples(react(case), text, ROLES), facts))
 
 
 def parse_probability(reply: str) -> Parsed:

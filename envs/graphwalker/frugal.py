@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from ghar.envs.graphwalker.selection import AGENTS, STOP, MeasureSets, WalkCase
+from ghar.envs.graphwalker.selection import AGENTS, STOP, MeasureSets, WalkStart
 from ghar.envs.graphwalker.selection_game import SPEC, WalkPlay, demo_walks
 from ghar.envs.graphwalker.selectors.protocol import Shots
 from ghar.envs.graphwalker.selectors.search import DIGITS, gain_of
@@ -65,7 +65,7 @@ class Walk:
         """Whether the gain of a candidate is known for the examples chosen so far."""
         return self.at.get(row) == len(self.shots)
 
-    def take(self, case: WalkCase, row: int) -> float:
+    def take(self, case: WalkStart, row: int) -> float:
         """Choose a candidate whose gain is known, open its neighbours, and say what it gained."""
         gain = self.gains.pop(row)
         del self.frontier[row]
@@ -88,7 +88,7 @@ class FrugalEpisodes:
         if self.prompts < 2:
             raise BadInput(f"prompts={self.prompts} leaves none to measure a candidate with: give 2 or more.")
 
-    def episode(self, case: WalkCase) -> EpisodeGenerator:
+    def episode(self, case: WalkStart) -> EpisodeGenerator:
         """The chosen examples; a reply that is no candidate ends the walk as "stop" does."""
         template = load_prompts("ghar.envs.graphwalker", "walk", ("look",))["look"]
         walk, gains = Walk(dict.fromkeys(int(row) for row in case.anchors)), []
@@ -112,7 +112,7 @@ class FrugalEpisodes:
             gains.append(0.0)
         return FrugalPrediction(None, shots=walk.shots, gains=tuple(gains), scored=walk.scored)
 
-    def _ask(self, template: Any, case: WalkCase, walk: Walk, rows: Sequence[int]) -> Act:
+    def _ask(self, template: Any, case: WalkStart, walk: Walk, rows: Sequence[int]) -> Act:
         said = {row: f", {walk.gains[row]:.4f} with {walk.at[row]} examples" for row in walk.gains}
         prompt = template.render(
             patient=case.sample_id, budget=self.budget, left=self.prompts - walk.scored,
@@ -133,7 +133,7 @@ def _read(choices: Sequence[str], reply: str) -> Parsed:
     return Parsed(None if said == STOP else int(said))
 
 
-def _reward(episode: Episode, case: WalkCase) -> EpisodeReward:
+def _reward(episode: Episode, case: WalkStart) -> EpisodeReward:
     found = episode.prediction
     gains = found.gains if isinstance(found, FrugalPrediction) else ()
     per_turn = tuple({"gain": gain} for gain in gains) + tuple({} for _ in episode.turns[len(gains) :])

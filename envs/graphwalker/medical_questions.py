@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ghar.data.tasks.question_files import ChoiceQuestion
-from ghar.data.tasks.questions import MedicalQuestion
+from ghar.data.tasks.samples import TextSample
 from ghar.envs.graphwalker.encoders.embeddings import embed_texts
 from ghar.envs.graphwalker.pool import EncodedCases, dense, everyone
 from ghar.envs.graphwalker.selectors.prompt import Prompt, question_head
@@ -26,11 +26,11 @@ from ghar.envs.records import Records
 from ghar.envs.system import Reader
 
 
-def exams_material(records: Records, settings: Settings) -> EncodedCases[MedicalQuestion]:
+def exams_material(records: Records, settings: Settings) -> EncodedCases[TextSample[ChoiceQuestion]]:
     """Read, split and encode the questions."""
     config, task, splits = records.config, records.texts.task, records.texts.splits
     model, exams = dense(config.retriever.kind), tuple(everyone(splits))
-    vectors = embed_texts([exam.question.shown() for exam in exams], model)
+    vectors = embed_texts([exam.text.shown() for exam in exams], model)
     found = text_vectors(tuple(exam.sample_id for exam in exams), vectors)
     return EncodedCases(
         settings, config.seed, task, question_head(task), splits, found, found, model, _piece, _shown, no_looks,
@@ -38,12 +38,12 @@ def exams_material(records: Records, settings: Settings) -> EncodedCases[Medical
     )  # fmt: skip
 
 
-def _piece(prompt: Prompt, reader: Reader, exam: MedicalQuestion) -> Patient:
-    return prompt.question(exam.question, exam.subject_id)
+def _piece(prompt: Prompt, reader: Reader, exam: TextSample[ChoiceQuestion]) -> Patient:
+    return prompt.question(exam.text, exam.subject_id)
 
 
-def _shown(exam: MedicalQuestion) -> str:
-    return exam.question.shown()
+def _shown(exam: TextSample[ChoiceQuestion]) -> str:
+    return exam.text.shown()
 
 
 def answer_scores(

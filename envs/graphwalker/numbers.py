@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ghar.data.cohort import Task
-from ghar.data.tasks.questions import MedicalQuestion
+from ghar.data.tasks.question_files import ChoiceQuestion
+from ghar.data.tasks.samples import TextSample
 from ghar.envs.graphwalker.medical_questions import answer_scores
 from ghar.metrics.clinical import length_of_stay, risk
 from ghar.metrics.policy import policy_summary
@@ -21,7 +22,7 @@ class ClinicalNumbers:
     """exams: question of each sample id, for medical questions alone."""
 
     task: Task
-    exams: Mapping[str, MedicalQuestion] | None = None
+    exams: Mapping[str, TextSample[ChoiceQuestion]] | None = None
 
     def numbers(self, rows: Sequence[Mapping[str, Any]], draw: Mapping[str, int]) -> dict[str, Any]:
         """`policy_summary`, and under "clinical" the paper's metrics as {name: [value, mean, deviation]}."""
@@ -37,7 +38,7 @@ class ClinicalNumbers:
         shares = [row["label_probabilities"] for row in rows]
         resampling: dict[str, Any] = {**draw, "patients": patients_of(rows)}
         if self.exams is not None:
-            questions = [self.exams[row["sample_id"]].question for row in rows]
+            questions = [self.exams[row["sample_id"]].text for row in rows]
             return answer_scores(questions, [self._one_hot(row["prediction"]) for row in rows], resampling)
         if all(row is None for row in shares):
             return {}

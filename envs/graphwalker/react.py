@@ -8,14 +8,14 @@ are, it does not say. Here: look at one measurement of the patient, or answer. E
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 
-from ghar.data.cohort import Task
+from ghar.envs.case import Case
 from ghar.episode import Act, EpisodeGenerator, Parsed, Prediction, ReasoningStep, Reply, as_text
 from ghar.llm.parsing import parse_choice, parse_label
 from ghar.llm.prompts import Template
 
+Looks = Mapping[str, str]  # measurement -> what looking at it shows
 AGENT, ROLES = "top", ("think", "act", "look", "predict")
 MAX_TOKENS = 64  # of a thought
 HEAD = Template(
@@ -36,21 +36,10 @@ Think about the record, look at single measurements where that helps, and answer
 LOOK = Template("{said}\nSeen:\n<data>\n{seen}\n</data>\n", MAX_TOKENS)
 
 
-@dataclass(frozen=True)
-class ReactCase:
-    """One patient. record: its table. looks: measurement -> what looking at it shows."""
-
-    sample_id: str
-    record: str
-    looks: Mapping[str, str]
-    task: Task
-    label: int
-
-
-def react(case: ReactCase, steps: int = 3) -> EpisodeGenerator:
+def react(case: Case[Looks], steps: int = 3) -> EpisodeGenerator:
     """At most `steps` looks, a thought before each, then the answer. Looks are the prediction's history."""
     history: tuple[ReasoningStep, ...] = ()
-    labels, names = case.task.labels, tuple(case.looks)
+    labels, names = case.task.labels, tuple(case.reads)
     while len(history) < steps and names:
         number = len(history)
         thought: Reply = yield Act(
@@ -64,7 +53,7 @@ def react(case: ReactCase, steps: int = 3) -> EpisodeGenerator:
             break
         ask = f"Thought: {thought.text}\nLook at:"
         which: Reply = yield Act(AGENT, "look", _prompt(case, history, ask), names, step=number, parse=_read(names))
-        seen = case.looks.get(which.value, "There is no such measurement.")
+        seen = case.reads.get(which.value, "There is no such measurement.")
         history = (*history, ReasoningStep(f"{thought.text} Look at {which.text}.", seen, retrieved=False))
     final = yield Act(
         AGENT, "predict", _prompt(case, history, "Answer:"), labels, step=len(history),
@@ -77,6 +66,6 @@ def _read(choices: tuple[str, ...]) -> Callable[[str], Parsed]:
     return partial(parse_choice, choices=choices)
 
 
-def _prompt(case: ReactCase, history: tuple[ReasoningStep, ...], end: str) -> str:
-    head = HEAD.render(question=case.task.question, labels=", ".join(case.task.labels), record=case.record)
+def _prompt(case: Case[Looks], history: tuple[ReasoningStep, ...], end: str) -> str:
+    head = HEAD.render(question=case.task.question, labels=", ".join(case.task.labels), record=case.text)
     return "".join((head, *(LOOK.render(said=step.query, seen=step.answer) for step in history), end))

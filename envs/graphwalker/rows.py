@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from ghar.envs.case import Case
 from ghar.envs.graphwalker.cohort_chart import WalkPicture, cohort_chart, flatten
 from ghar.envs.graphwalker.corpus import Examples
-from ghar.envs.graphwalker.episode import WalkerCase
 from ghar.envs.graphwalker.pool import EncodedCases
+from ghar.envs.graphwalker.react import Looks
 from ghar.envs.graphwalker.rule import shares
 from ghar.envs.graphwalker.selectors.graph import PatientGraph
 from ghar.envs.system import Variant
@@ -36,7 +37,7 @@ class SelectionRows:
     rule: str
     cut: int = 0
 
-    def row(self, episode: Episode, case: WalkerCase, variant: Variant) -> dict[str, Any]:
+    def row(self, episode: Episode, case: Case[Looks], variant: Variant) -> dict[str, Any]:
         """shots, scored, walk, cost of an episode; and what the examples say where the majority rule answered."""
         found = next((r.result for r in episode.trace if isinstance(r.result, Examples)), Examples())
         labels, picked = self.material.task.labels, found.selection

@@ -47,8 +47,8 @@ STOP = "stop"
 
 
 @dataclass(frozen=True, eq=False)
-class WalkCase:
-    """A patient to choose examples for.
+class WalkStart:
+    """Where a walk begins: the patient to choose examples for.
 
     anchors: rows of the pool. near: the neighbours of a row that may be shown to the patient. likeness: float64 [n],
     cosine of each row to the patient. unit: float32 [n, d], the rows at length 1.
@@ -92,7 +92,7 @@ class WalkEpisodes:
         self.spec = spec
         self.template = load_prompts("ghar.envs.graphwalker", "walk", ROLES)["pick"]
 
-    def episode(self, case: WalkCase) -> EpisodeGenerator:
+    def episode(self, case: WalkStart) -> EpisodeGenerator:
         """The chosen examples; a reply that is no candidate ends the walk as "stop" does."""
         shots, steps, scored = (), [], 1
         entered = {int(row): 0 for row in case.anchors}
@@ -118,7 +118,7 @@ class WalkEpisodes:
         return WalkPrediction(None, selection=found)
 
     def _gains(
-        self, case: WalkCase, current: float, shots: Shots, rows: Shots
+        self, case: WalkStart, current: float, shots: Shots, rows: Shots
     ) -> Generator[MeasureSets, Evidence, dict[int, float]]:
         values = yield from _measure(case, tuple((*shots, row) for row in rows))
         return {row: gain_of(current, value) for row, value in zip(rows, values, strict=True)}
@@ -146,12 +146,12 @@ def _read(choices: Sequence[str], reply: str) -> Parsed:
     return Parsed(None if said == STOP else int(said))
 
 
-def _measure(case: WalkCase, sets: tuple[Shots, ...]) -> Generator[MeasureSets, Evidence, list[float]]:
+def _measure(case: WalkStart, sets: tuple[Shots, ...]) -> Generator[MeasureSets, Evidence, list[float]]:
     found = yield MeasureSets(case.sample_id, None, len(sets), sets=sets)
     return [passage.score for passage in found.passages]
 
 
-def walk_scene(episodes: WalkEpisodes, corpus: Corpus, cases: Sequence[WalkCase]) -> Scene:
+def walk_scene(episodes: WalkEpisodes, corpus: Corpus, cases: Sequence[WalkStart]) -> Scene:
     """The walk on `cases`; a pick is rewarded at once."""
     return Scene("GraphWalker", AGENTS, ROLES, cases, episodes.episode, corpus, _reward, _earned)
 
@@ -160,7 +160,7 @@ def _earned(act: Act) -> float:
     return act.facts["earned"]
 
 
-def _reward(episode: Episode, case: WalkCase) -> EpisodeReward:
+def _reward(episode: Episode, case: WalkStart) -> EpisodeReward:
     found = episode.prediction
     gains = found.selection.gains if isinstance(found, WalkPrediction) else ()
     per_turn = tuple({"gain": gain} for gain in gains) + tuple({} for _ in episode.turns[len(gains) :])

@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import spaces
 
 from ghar.arrays import unit_rows
-from ghar.envs.graphwalker.selection import AGENTS, ScoredByFunction, WalkCase, WalkEpisodes, WalkSpec, walk_scene
+from ghar.envs.graphwalker.selection import AGENTS, ScoredByFunction, WalkEpisodes, WalkSpec, WalkStart, walk_scene
 from ghar.envs.graphwalker.selectors.generated import WIDTH, anchors_near, coverage, random_graph
 from ghar.envs.graphwalker.selectors.protocol import Shots, cosines
 from ghar.envs.stepper import Scene, SteppedEpisode
@@ -148,7 +148,7 @@ def demo_walks(budget: int = SPEC.budget, measured: bool = SPEC.measured, seed: 
         explained, costs = coverage(rng, graph, query), DISTRACTION * rng.random(PATIENTS)
         name, start = f"generated-{number}", tuple(anchors_near(query, graph))
         likeness = cosines(graph.vectors, query)
-        cases.append(WalkCase(name, start, near.__getitem__, likeness, unit, credentialed=False))
+        cases.append(WalkStart(name, start, near.__getitem__, likeness, unit, credentialed=False))
         entropies[name] = partial(_entropy, explained, costs)
     return walk_scene(WalkEpisodes(WalkSpec(budget, measured)), ScoredByFunction(entropies), cases)
 

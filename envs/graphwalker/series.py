@@ -12,9 +12,9 @@ import numpy as np
 import polars as pl
 
 from ghar.data.audit import as_plain, exposure
-from ghar.data.cohort import Cohort, Task
+from ghar.data.cohort import Cohort, Sample, Task
 from ghar.data.tasks.eligible import eligible
-from ghar.data.tasks.samples import TimeSeriesSample
+from ghar.data.tasks.samples import TimeSeries
 from ghar.data.tasks.series import SeriesTask, series_samples
 from ghar.data.tasks.splits import split_stratified
 from ghar.data.tasks.stays import Leakage
@@ -42,7 +42,7 @@ def encoder_of(settings: Settings) -> EncoderName:
 
 def series_material(
     records: Records, settings: Settings, training: EncoderTraining | None = None
-) -> EncodedCases[TimeSeriesSample]:
+) -> EncodedCases[Sample[TimeSeries]]:
     """Read, split within each class, and encode. BadInput names what is missing.
 
     training: of the encoder, as published by default.
@@ -60,7 +60,7 @@ def series_material(
     words = encode("text")
     found = words if encoder == "text" else encode(encoder, training=training)
     piece = partial(_piece, found if settings.variant == "show_encoder" else None, task)
-    head = head_text(task, splits.train[0].features)
+    head = head_text(task, splits.train[0].history.features)
     return EncodedCases(
         settings, config.seed, task, head, splits, found, words, model, piece, table, looks,
         selectors=get_args(Name), generated=cohort.generated, credentialed=records.credentialed(cohort),
@@ -70,9 +70,9 @@ def series_material(
 
 def _audit(
     cohort: Cohort,
-    samples: Sequence[TimeSeriesSample],
+    samples: Sequence[Sample[TimeSeries]],
     used: Leakage,
-    read: Callable[..., tuple[Task, list[TimeSeriesSample]]],
+    read: Callable[..., tuple[Task, list[Sample[TimeSeries]]]],
 ) -> dict[str, Any]:
     """What the test samples show under paper and under strict, the other mode read of their patients alone."""
     people, names = {sample.subject_id for sample in samples}, {sample.sample_id for sample in samples}
@@ -87,7 +87,7 @@ def _audit(
     return as_plain(used, found)
 
 
-def _piece(shown: Embeddings | None, task: Task, prompt: Prompt, reader: Reader, sample: TimeSeriesSample) -> Patient:
+def _piece(shown: Embeddings | None, task: Task, prompt: Prompt, reader: Reader, sample: Sample[TimeSeries]) -> Patient:
     return prompt.patient(sample, None if shown is None else _estimate(shown, task, sample.sample_id))
 
 
@@ -97,11 +97,11 @@ def _estimate(found: Embeddings, task: Task, sample_id: str) -> str:
     return f"{shares[1]:.2f}" if len(shares) == 2 else task.labels[int(shares.argmax())]
 
 
-def looks(sample: TimeSeriesSample) -> Mapping[str, str]:
+def looks(sample: Sample[TimeSeries]) -> Mapping[str, str]:
     """What ReAct sees of each measurement that was taken."""
     found = {}
-    for i, code in enumerate(sample.features):
-        values = sample.values[:, i][~np.isnan(sample.values[:, i])]
+    for i, code in enumerate(sample.history.features):
+        values = sample.history.values[:, i][~np.isnan(sample.history.values[:, i])]
         if len(values):
             first, last, low, high = (number(v) for v in (values[0], values[-1], values.min(), values.max()))
             found[name_of(code)] = f"first {first}, last {last}, lowest {low}, highest {high}"

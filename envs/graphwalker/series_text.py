@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ghar.data.cohort import Task
+from ghar.data.cohort import Sample, Task
 from ghar.data.readers.vitals import VARIABLES
-from ghar.data.tasks.samples import TimeSeriesSample
+from ghar.data.tasks.samples import TimeSeries
 from ghar.data.views.visits import TextView
 from ghar.errors import BadInput
 
@@ -37,13 +37,13 @@ UNITS = {f"VITAL/{name}": variable.unit for name, variable in VARIABLES.items()}
 
 
 def time_series(
-    sample: TimeSeriesSample,
+    sample: Sample[TimeSeries],
     task: Task,
     name_of: Callable[[str], str],
     *,
     budget: int,
     count: Callable[[str], int],
-    examples: Sequence[tuple[TimeSeriesSample, str]] = (),
+    examples: Sequence[tuple[Sample[TimeSeries], str]] = (),
 ) -> TextView:
     """The prompt in at most `budget` tokens; the oldest steps of the patient go first.
 
@@ -61,7 +61,7 @@ def time_series(
         + "".join(parts)
         + ("Patient:\n" if examples else "")
     )
-    steps = len(sample.hours)
+    steps = len(sample.history.hours)
 
     def text(dropped: int) -> str:
         return head + _table(sample, dropped, name_of) + "\nAnswer:"
@@ -72,15 +72,15 @@ def time_series(
     return TextView(text(dropped), dropped_steps=dropped)
 
 
-def _table(sample: TimeSeriesSample, first: int, name_of: Callable[[str], str]) -> str:
-    hours = ", ".join(number(hour) for hour in sample.hours[first:])
-    lines = [f"Number of measurements: {len(sample.hours) - first}", f"Hours since admission: [{hours}]"]
-    for i, code in enumerate(sample.features):
-        if np.isnan(sample.values[:, i]).all():
+def _table(sample: Sample[TimeSeries], first: int, name_of: Callable[[str], str]) -> str:
+    hours = ", ".join(number(hour) for hour in sample.history.hours[first:])
+    lines = [f"Number of measurements: {len(sample.history.hours) - first}", f"Hours since admission: [{hours}]"]
+    for i, code in enumerate(sample.history.features):
+        if np.isnan(sample.history.values[:, i]).all():
             continue
         known = (("unit", UNITS.get(code)), ("usual range", USUAL.get(code)))
         about = ", ".join(f"{what}: {value}" for what, value in known if value)
-        values = ", ".join(number(value) for value in sample.values[first:, i])
+        values = ", ".join(number(value) for value in sample.history.values[first:, i])
         lines.append(f"{name_of(code)}{f' ({about})' if about else ''}: [{values}]")
     return "\n".join(lines)
 

@@ -7,30 +7,32 @@ from functools import cache, partial
 from typing import Any, cast
 
 from ghar.config import Config
-from ghar.data.tasks.questions import MEDQA, MedicalQuestion
+from ghar.data.tasks.question_files import ChoiceQuestion
+from ghar.data.tasks.questions import MEDQA
+from ghar.data.tasks.samples import TextSample
 from ghar.data.tasks.splits import Splits
+from ghar.envs.case import Case
 from ghar.envs.graphwalker.corpus import Examples, ExamplesCorpus, SelectExamples, earlier
 from ghar.envs.graphwalker.episode import (
     EncoderSpec,
     ExampleEpisodes,
     ExampleSpec,
     SelectorSpec,
-    WalkerCase,
     prompt_text,
 )
 from ghar.envs.graphwalker.medical_questions import exams_material
 from ghar.envs.graphwalker.numbers import ClinicalNumbers
 from ghar.envs.graphwalker.pool import EncodedCases, SelectionPool, cut_to, everyone
-from ghar.envs.graphwalker.react import AGENT
+from ghar.envs.graphwalker.react import AGENT, Looks
 from ghar.envs.graphwalker.rows import SelectionRows
 from ghar.envs.graphwalker.rule import RarestShared, majority_of_examples
-from ghar.envs.graphwalker.selectors.protocol import Name
+from ghar.envs.graphwalker.selectors.protocol import Name, Patient
 from ghar.envs.graphwalker.selectors.rare_items import rarity
 from ghar.envs.graphwalker.series import PREFIX, series_material
 from ghar.envs.graphwalker.settings import Settings
 from ghar.envs.graphwalker.visits import visits_material
 from ghar.envs.records import Records
-from ghar.envs.system import WORDS, GroundTruth, Reader, Reporting, SftExamples, System, Training, Variant
+from ghar.envs.system import WORDS, Example, GroundTruth, Reader, Reporting, SftExamples, System, Training, Variant
 from ghar.episode import Episode
 from ghar.errors import BadInput
 from ghar.llm.policy import FunctionPolicy
@@ -49,7 +51,7 @@ ENCODER = "encoder"  # a variant of time series: its prediction without a langua
 TAUGHT, USUAL = "scripted_semantic_emb", "usual label of the training patients"
 
 
-def build(records: Records, settings: Settings) -> System[WalkerCase]:
+def build(records: Records, settings: Settings) -> System[Looks]:
     """The system on the task of `records`: time series, questions, or visits. BadInput names what is missing."""
     task = records.config.task.name
     if task.startswith(PREFIX):
@@ -59,7 +61,7 @@ def build(records: Records, settings: Settings) -> System[WalkerCase]:
     return assemble(visits_material(records, settings), records.config, WORDS)
 
 
-def assemble(material: EncodedCases[Any], config: Config, reader: Reader) -> System[WalkerCase]:
+def assemble(material: EncodedCases[Any], config: Config, reader: Reader) -> System[Looks]:
     """The system as one reader has it. BadInput for a context, or a pool, too small for k."""
     walkers = cut_to(material, reader)
     without = walkers.without()
@@ -75,13 +77,13 @@ def assemble(material: EncodedCases[Any], config: Config, reader: Reader) -> Sys
         encoded = {name: tuple(map(float, found.probabilities[row])) for name, row in found.row_of.items()}
         variants[ENCODER] = Variant(ENCODER, "EHR encoder alone", EncoderSpec(), who="")
     exams = {exam.sample_id: exam for exam in everyone(material.splits)} if task.name == MEDQA else None
-    clinical = ClinicalNumbers(task, cast("Mapping[str, MedicalQuestion] | None", exams))
+    clinical = ClinicalNumbers(task, cast("Mapping[str, TextSample[ChoiceQuestion]] | None", exams))
     rows = SelectionRows(material, RULE, sum(patient.dropped > 0 for patient in walkers.patients.values()))
     weights = cache(lambda: rarity([patient.text for patient in walkers.known]).weights)
     lists = "time_series" not in material.selectors and exams is None  # of visits, whose items are codes
     return System(
         NAME, task, (AGENT,), spec.roles, _cases(walkers), ExampleEpisodes(spec, encoded).episode, corpus,
-        partial(_reward, config.reward.eta), variants, MAIN, LISTED, partial(assemble, material, config),
+        partial(_reward, config.reward.eta), variants, MAIN, partial(assemble, material, config),
         fixed={
             RULE: partial(FunctionPolicy, majority_of_examples),
             ALIKE: lambda: FunctionPolicy(RarestShared(weights())),
@@ -93,6 +95,7 @@ def assemble(material: EncodedCases[Any], config: Config, reader: Reader) -> Sys
             pretraining=material.practice, texts=material.texts,
         ),
         report=Reporting(
+            listed=LISTED,
             row=rows.row, numbers=clinical.numbers, counts=counts(material, without),
             summary=partial(_summary, rows, clinical, variants, config, material.audit),
         ),
@@ -137,14 +140,14 @@ TITLES = {
 def _label_pairs(walkers: SelectionPool, spec: ExampleSpec) -> SftExamples:
     """The question about each training patient alone, and its label; validation patients choose the weights."""
 
-    def pairs(split: str) -> tuple[tuple[str, str, tuple[str, ...], float], ...]:
+    def examples(split: str) -> tuple[Example, ...]:
         asked = [(prompt_text(spec.opening, Examples(), p.text), p.label) for p in walkers.by_split[split]]
-        return tuple((prompt, spec.task.labels[label], spec.task.labels, 1.0) for prompt, label in asked)
+        return tuple(Example(prompt, spec.task.labels[label], spec.task.labels) for prompt, label in asked)
 
-    return SftExamples(pairs("train"), pairs("valid"), epochs=EPOCHS)
+    return SftExamples(examples("train"), examples("valid"), epochs=EPOCHS)
 
 
-def _ceilings(material: EncodedCases[Any], cases: Sequence[WalkerCase]) -> Mapping[str, float] | None:
+def _ceilings(material: EncodedCases[Any], cases: Sequence[Case[Looks]]) -> Mapping[str, float] | None:
     return material.ceilings([case.subject_id for case in cases])
 
 
@@ -157,7 +160,7 @@ def counts(material: EncodedCases[Any], without: int) -> dict[str, int]:
 
 
 def examples(
-    system: System[WalkerCase], selector: Name = MAIN, splits: Sequence[str] = ("train", "valid", "test")
+    system: System[Looks], selector: Name = MAIN, splits: Sequence[str] = ("train", "valid", "test")
 ) -> dict[str, str]:
     """Sample id -> its examples as text with their outcomes, "" for none, for `ghar.envs.few_shot.with_demonstrations`.
 
@@ -173,23 +176,25 @@ def examples(
     return found
 
 
-def _cases(walkers: SelectionPool) -> Splits[WalkerCase]:
+def _cases(walkers: SelectionPool) -> Splits[Case[Looks]]:
     material = walkers.material
     samples = {sample.sample_id: sample for sample in everyone(material.splits)}
 
-    def part(name: str) -> tuple[WalkerCase, ...]:
-        return tuple(
-            WalkerCase(
-                p.sample_id, p.subject_id, p.text, p.label, material.looks(samples[p.sample_id]),
-                credentialed=getattr(samples[p.sample_id], "credentialed", material.credentialed),
-            )
-            for p in walkers.by_split[name]
-        )
+    def case(patient: Patient) -> Case[Looks]:
+        sample = samples[patient.sample_id]
+        return Case(
+            patient.sample_id, patient.subject_id, getattr(sample, "visit_id", patient.subject_id), patient.text, (),
+            material.task, patient.label, material.looks(sample),
+            credentialed=getattr(sample, "credentialed", material.credentialed),
+        )  # fmt: skip
+
+    def part(name: str) -> tuple[Case[Looks], ...]:
+        return tuple(map(case, walkers.by_split[name]))
 
     return Splits(part("train"), part("valid"), part("test"))
 
 
-def _reward(eta: float, episode: Episode, case: WalkerCase) -> EpisodeReward:
+def _reward(eta: float, episode: Episode, case: Case[Looks]) -> EpisodeReward:
     return score_outcome(episode, case.label, eta)
 
 

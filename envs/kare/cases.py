@@ -16,10 +16,10 @@ from ghar.config import EnvConfig
 from ghar.data.cohort import Sample, Task
 from ghar.data.tasks.splits import Splits
 from ghar.data.views.visits import TextView, visit_lists
-from ghar.envs.case import topics_of
+from ghar.envs.case import Case, topics_of
 from ghar.envs.kare.context import base_context
 from ghar.envs.kare.corpus import ConceptNames
-from ghar.envs.kare.episode import KareCase
+from ghar.envs.kare.episode import KareReading
 from ghar.envs.kare.retrieval.similar import SimilarPatients
 from ghar.retrieval.encoders import Encoder
 
@@ -72,18 +72,21 @@ class Writer:
     count: Callable[[str], int]
     shown: int = 1  # similar patients of each label in the context that is fine-tuned on
 
-    def cases(self, samples: Sequence[Sample]) -> tuple[KareCase, ...]:
+    def cases(self, samples: Sequence[Sample]) -> tuple[Case[KareReading], ...]:
         """The cases, in order; `similar` shows `shown` patients of each label."""
         texts, groups = self._views(samples), self.near.of(samples)
         shown = list({id(other): other for each in groups for group in each for other in group}.values())
         ended = self._with_outcomes(shown)
         return tuple(
-            KareCase(
-                sample.sample_id, sample.subject_id, sample.visit_id, view.text, "",
+            Case(
+                sample.sample_id, sample.subject_id, sample.visit_id, view.text,
                 topics_of(sample, self.near.name_of), self.near.task, sample.label,
-                view.dropped_visits + view.dropped_codes,
-                tuple(tuple(ended[id(other)] for other in group) for group in each), credentialed=sample.credentialed,
-            ).showing(self.shown)
+                KareReading(
+                    neighbours=tuple(tuple(ended[id(other)] for other in group) for group in each),
+                    dropped=view.dropped_visits + view.dropped_codes,
+                ).showing(self.shown),
+                credentialed=sample.credentialed,
+            )
             for sample, view, each in zip(samples, texts, groups, strict=True)
         )  # fmt: skip
 
@@ -100,7 +103,7 @@ class Writer:
         return visit_lists(samples, self.near.name_of, style=style, budget=budget, count=self.count)
 
 
-class CutSplits(Splits[KareCase]):
+class CutSplits(Splits[Case[KareReading]]):
     """Cases by split, each split put into words when it is first read: an evaluation reads the test patients alone."""
 
     _samples: Splits[Sample]
@@ -116,13 +119,13 @@ class CutSplits(Splits[KareCase]):
         return self._samples
 
     @cached_property
-    def train(self) -> tuple[KareCase, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def train(self) -> tuple[Case[KareReading], ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self._writer.cases(self._samples.train)
 
     @cached_property
-    def valid(self) -> tuple[KareCase, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def valid(self) -> tuple[Case[KareReading], ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self._writer.cases(self._samples.valid)
 
     @cached_property
-    def test(self) -> tuple[KareCase, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def test(self) -> tuple[Case[KareReading], ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self._writer.cases(self._samples.test)

@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from ghar.data.cohort import Task
-from ghar.envs.kare.episode import NOTHING, KareCase, KarePrediction
+from ghar.envs.case import Case
+from ghar.envs.kare.episode import NOTHING, KarePrediction, KareReading
 from ghar.episode import Episode
 from ghar.llm.cached_llm import LONGEST, CachedQuestion, LlmCost, UnreadableAnswer, ask
 from ghar.llm.engine import Engine
@@ -28,9 +29,9 @@ MOST = 10  # the final list is shorter than this (Appendix C)
 MARKER = re.compile(r"(?:\d{1,4}[.)]|[-*])\s+")  # of a point
 TRUTH = re.compile(r"ground[\s-]*truth|\b(?:true|real|correct|actual) (?:label|outcome|answer)|really happened", re.I)
 
-Play = Callable[[Sequence[KareCase], str, int], list[Episode]]
+Play = Callable[[Sequence[Case[KareReading]], str, int], list[Episode]]
 Points = tuple[str, ...]
-Wrong = tuple[KareCase, Episode]
+Wrong = tuple[Case[KareReading], Episode]
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Guidelines:
 def learn_guidelines(
     play: Play,
     critic: Engine,
-    cases: Sequence[KareCase],
+    cases: Sequence[Case[KareReading]],
     first: Points,
     store: Path,
     spec: CoagentSpec,
@@ -117,12 +118,12 @@ def regulator(task: Task, labels: Sequence[int]) -> str:
     return f"Keep in mind how often each answer is right here: {shares}. Give a rare one only when its risk is extreme."
 
 
-def _draw(cases: Sequence[KareCase], count: int, seed: int, number: int) -> list[KareCase]:
+def _draw(cases: Sequence[Case[KareReading]], count: int, seed: int, number: int) -> list[Case[KareReading]]:
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(number,)))
     return [cases[i] for i in np.sort(rng.permutation(len(cases))[:count])]
 
 
-def _is_wrong(case: KareCase, episode: Episode) -> bool:
+def _is_wrong(case: Case[KareReading], episode: Episode) -> bool:
     return episode.prediction.label is not None and episode.prediction.label != case.label
 
 

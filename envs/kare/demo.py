@@ -15,10 +15,10 @@ from ghar.data.cohort import Sample
 from ghar.data.tasks.next_visit import next_visit_samples
 from ghar.data.views.visits import visit_lists
 from ghar.disk import cache_of
-from ghar.envs.case import topics_of
+from ghar.envs.case import Case, topics_of
 from ghar.envs.demo import ETA, PATIENTS, WORDS, demo_cohort
 from ghar.envs.kare.corpus import ConceptNames
-from ghar.envs.kare.episode import KareCase, KareEpisodes, KareSpec, kare_scene
+from ghar.envs.kare.episode import KareEpisodes, KareReading, KareSpec, base_text, kare_scene
 from ghar.envs.kare.graph.clusters import Clusters
 from ghar.envs.kare.graph.communities import detect
 from ghar.envs.kare.graph.scripted_summaries import reply
@@ -62,13 +62,13 @@ def demo_communities(folder: str | None = None, patients: int = PATIENTS, seed: 
     graphs = {sample.sample_id: patient_graph(sample.history, names.__getitem__, nodes) for sample in samples}
     texts = visit_lists(samples, names.__getitem__, style="compact", budget=WORDS, count=words)
     cases = [
-        KareCase(
-            s.sample_id, s.subject_id, s.visit_id, view.text, "", topics_of(s, names.__getitem__), task, s.label,
-            credentialed=s.credentialed,
+        Case(
+            s.sample_id, s.subject_id, s.visit_id, view.text, topics_of(s, names.__getitem__), task, s.label,
+            KareReading(), credentialed=s.credentialed,
         )
         for s, view in zip(samples, texts, strict=True)
     ]  # fmt: skip
-    episodes = KareEpisodes(SPEC, lambda case: SelectCommunities(case.base, None, TOP_N, case.sample_id), words)
+    episodes = KareEpisodes(SPEC, lambda case: SelectCommunities(base_text(case), None, TOP_N, case.sample_id), words)
     return kare_scene(episodes, CommunityCorpus(index, encoder, graphs, PAPER), cases, ETA)
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from ghar.data.cohort import Task
+from ghar.envs.case import Case
 from ghar.envs.rollout import Corpus
 from ghar.envs.stepper import Scene
 from ghar.episode import (
@@ -41,42 +42,32 @@ from ghar.rewards.outcome import score_outcome
 
 Prompts = Literal["full", "compact"]
 Reasoning = Literal["none", "beside", "within"]
-LookUp = Callable[["KareCase"], Retrieve | None]
+LookUp = Callable[["Case[KareReading]"], Retrieve | None]
 ROLES = ("reason", "predict", "both")
 NOTHING = "(none)"
 
 
 @dataclass(frozen=True)
-class KareCase:
-    """One sample, ready to be asked about.
+class KareReading:
+    """What KARE reads of a sample besides the record.
 
-    text: the record within its budget. similar: the similar training patients that the prompts show, "" for none.
-    topics: "disease <name>" and "drug <name>" of the newest visit, for fixed rules. label: the truth; no policy sees
-    it. dropped: visits, and codes of the newest one, that the budget had no room for.
-    neighbours: what `similar` is taken from: for each label its nearest patients' records with their outcome, nearest
-    first.
+    similar: the similar training patients that the prompts show, "" for none. neighbours: what `similar` is taken from:
+    for each label its nearest patients' records with their outcome, nearest first. dropped: visits, and codes of the
+    newest one, that the budget had no room for.
     """
 
-    sample_id: str
-    subject_id: int
-    visit_id: int
-    text: str
-    similar: str
-    topics: tuple[str, ...]
-    task: Task
-    label: int
-    dropped: int = 0
+    similar: str = ""
     neighbours: tuple[tuple[str, ...], ...] = ()
-    credentialed: bool = field(default=True, kw_only=True, compare=False, repr=False)
+    dropped: int = 0
 
-    def showing(self, each: int) -> KareCase:
-        """The case whose prompts show `each` similar patients of each label."""
+    def showing(self, each: int) -> KareReading:
+        """The same with `each` similar patients of each label in the prompts."""
         return replace(self, similar="\n".join(text for group in self.neighbours for text in group[:each]))
 
-    @property
-    def base(self) -> str:
-        """The base context B_p: task, record, similar patients."""
-        return f"{self.task.question}\n{self.text}\n{self.similar}".strip()
+
+def base_text(case: Case[KareReading]) -> str:
+    """The base context B_p: task, record, similar patients."""
+    return f"{case.task.question}\n{case.text}\n{case.reads.similar}".strip()
 
 
 @dataclass(frozen=True)
@@ -108,7 +99,7 @@ class KareEpisodes:
         self.look_up = look_up
         self.count = count
 
-    def episode(self, case: KareCase) -> EpisodeGenerator:
+    def episode(self, case: Case[KareReading]) -> EpisodeGenerator:
         """The predicted label, the chain, and the knowledge in between (A_p = B_p with S_p)."""
         spec, request, evidence = self.spec, self.look_up(case), Evidence()
         if request is not None:
@@ -127,17 +118,17 @@ class KareEpisodes:
         step = ReasoningStep(case.task.question, chain, bool(evidence.passages), evidence=evidence.text)
         return KarePrediction(label, (step,), chain=chain, evidence=evidence, shown=known.passages)
 
-    def _reason(self, case: KareCase, knowledge: str, evidence: Evidence) -> Act:
+    def _reason(self, case: Case[KareReading], knowledge: str, evidence: Evidence) -> Act:
         return self._act("reason", case, knowledge, evidence, as_text)
 
-    def _predict(self, case: KareCase, knowledge: str, evidence: Evidence) -> Act:
+    def _predict(self, case: Case[KareReading], knowledge: str, evidence: Evidence) -> Act:
         labels = case.task.labels
         return self._act("predict", case, knowledge, evidence, lambda text: parse_label(text, labels), labels)
 
     def _act(
         self,
         role: Literal["reason", "predict", "both"],
-        case: KareCase,
+        case: Case[KareReading],
         knowledge: str,
         evidence: Evidence,
         parse: Callable[[str], Parsed],
@@ -150,17 +141,17 @@ class KareEpisodes:
         return Act("top", role, text, choices, reply_tokens(role, spec.prompts), 0, parse, facts, options)
 
 
-def reason_prompt(case: KareCase, knowledge: str, prompts: Prompts, advice: str = "") -> str:
+def reason_prompt(case: Case[KareReading], knowledge: str, prompts: Prompts, advice: str = "") -> str:
     """The augmented context after the prefix [Reasoning]; `label_prompt` shows the same context (Section 3.3.2)."""
     return _prompt("reason", case, knowledge, prompts, advice)
 
 
-def label_prompt(case: KareCase, knowledge: str, prompts: Prompts, advice: str = "") -> str:
+def label_prompt(case: Case[KareReading], knowledge: str, prompts: Prompts, advice: str = "") -> str:
     """The augmented context after the prefix [Label Prediction]."""
     return _prompt("predict", case, knowledge, prompts, advice)
 
 
-def both_prompt(case: KareCase, knowledge: str, prompts: Prompts, advice: str = "") -> str:
+def both_prompt(case: Case[KareReading], knowledge: str, prompts: Prompts, advice: str = "") -> str:
     """The augmented context with both questions at once; `join_both` words the reply, `parse_both` reads it."""
     return _prompt("both", case, knowledge, prompts, advice)
 
@@ -173,7 +164,7 @@ def reply_tokens(role: str, prompts: Prompts) -> int:
     return load_prompts("ghar.envs.kare", prompts, ("context", *ROLES))[role].max_tokens
 
 
-def _prompt(role: str, case: KareCase, knowledge: str, prompts: Prompts, advice: str) -> str:
+def _prompt(role: str, case: Case[KareReading], knowledge: str, prompts: Prompts, advice: str) -> str:
     templates = load_prompts("ghar.envs.kare", prompts, ("context", *ROLES))
     labels = ", ".join(case.task.labels)
     context = templates["context"].render(
@@ -181,7 +172,7 @@ def _prompt(role: str, case: KareCase, knowledge: str, prompts: Prompts, advice:
         labels=labels,
         advice=f"{advice}\n" if advice else "",
         patient=case.text or NOTHING,
-        similar=case.similar or NOTHING,
+        similar=case.reads.similar or NOTHING,
         knowledge=knowledge or NOTHING,
     )
     return templates[role].render(context=context, labels=labels)
@@ -238,10 +229,10 @@ def split_both(reply: str) -> str:
     return reply[:at].strip(" \t\r\n*_#")
 
 
-def kare_scene(episodes: KareEpisodes, corpus: Corpus, cases: Sequence[KareCase], eta: float) -> Scene:
+def kare_scene(episodes: KareEpisodes, corpus: Corpus, cases: Sequence[Case[KareReading]], eta: float) -> Scene:
     """KARE on `cases` for the views (Gymnasium, PettingZoo, RLlib); eta: weight of the outcome."""
 
-    def reward(episode: Episode, case: KareCase) -> EpisodeReward:
+    def reward(episode: Episode, case: Case[KareReading]) -> EpisodeReward:
         return score_outcome(episode, case.label, eta)
 
     return Scene("KARE", ("top",), ROLES, cases, episodes.episode, corpus, reward)

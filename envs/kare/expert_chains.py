@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ghar.envs.kare.episode import NOTHING, KareCase
+from ghar.envs.case import Case
+from ghar.envs.kare.episode import NOTHING, KareReading
 from ghar.llm.cached_llm import LONGEST, CachedQuestion, LlmCost, UnreadableAnswer, ask
 from ghar.llm.engine import Engine
 from ghar.llm.prompts import load_prompts
@@ -80,7 +81,7 @@ class Chains:
 
 def write_chains(
     engine: Engine,
-    cases: Sequence[KareCase],
+    cases: Sequence[Case[KareReading]],
     knowledge: Mapping[str, str],
     considerations: str,
     store: Path,
@@ -115,14 +116,14 @@ def write_chains(
     return Chains(best, without, counts | dict(sorted(kept.items())), found.cost)
 
 
-def expert_prompt(case: KareCase, knowledge: str, considerations: str) -> str:
+def expert_prompt(case: Case[KareReading], knowledge: str, considerations: str) -> str:
     """What the expert is asked: the inputs and the output contract of Figure 16, in our words."""
     return load_prompts("ghar.envs.kare", "expert", ("chain",))["chain"].render(
         question=case.task.question,
         labels=", ".join(case.task.labels),
         considerations=considerations,
         patient=case.text or NOTHING,
-        similar=case.similar or NOTHING,
+        similar=case.reads.similar or NOTHING,
         knowledge=knowledge or NOTHING,
         truth=case.task.labels[case.label],
     )

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ghar.data.tasks.splits import Splits
+from ghar.envs.case import Case
 from ghar.envs.kare.coagent import CoagentSpec, Guidelines, learn_guidelines
-from ghar.envs.kare.episode import KareCase
+from ghar.envs.kare.episode import KareReading
 from ghar.envs.kare.graph.considerations import considerations_of
 from ghar.envs.kare.methods import KarePlayer, method_of
 from ghar.envs.kare.scripted_critic import reply as scripted_critic
@@ -32,7 +33,7 @@ class Learner:
 
     records: Records
     own: Settings
-    cases: Splits[KareCase]
+    cases: Splits[Case[KareReading]]
     player: KarePlayer
     corpus: Corpus
     learned: dict[str, Guidelines] = field(default_factory=dict)
@@ -58,7 +59,7 @@ class Learner:
             return learn_guidelines(rounds, critic, cases, first, store, ROUNDS, regulated=regulated, seed=config.seed)
 
     def _play(
-        self, variant: Variant, policy: Policy, some: Sequence[KareCase], advice: str, number: int
+        self, variant: Variant, policy: Policy, some: Sequence[Case[KareReading]], advice: str, number: int
     ) -> list[Episode]:
         """One round's predictions with the guidelines so far."""
         config = self.records.config

@@ -27,12 +27,13 @@ scripted_base      nothing       1 of each label   beside            the same
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
+from ghar.envs.case import Case
 from ghar.envs.kare.corpus import SearchAbstracts
-from ghar.envs.kare.episode import KareCase, KareEpisodes, KareSpec, Prompts, Reasoning
+from ghar.envs.kare.episode import KareEpisodes, KareReading, KareSpec, Prompts, Reasoning, base_text
 from ghar.envs.kare.retrieval.community_corpus import SelectCommunities
 from ghar.envs.kare.settings import Settings
 from ghar.envs.system import Variant
@@ -105,11 +106,11 @@ def method_of(variant: Variant) -> Method:
     return variant.spec
 
 
-def look_up(what: LooksUp, top_n: int, case: KareCase) -> Retrieve | None:
+def look_up(what: LooksUp, top_n: int, case: Case[KareReading]) -> Retrieve | None:
     """The request of a case: Algorithm 1's, the nearest abstracts, or none."""
     if what == "communities":
-        return SelectCommunities(case.base, None, top_n, case.sample_id)
-    return SearchAbstracts(case.base, None, top_n) if what == "abstracts" else None
+        return SelectCommunities(base_text(case), None, top_n, case.sample_id)
+    return SearchAbstracts(base_text(case), None, top_n) if what == "abstracts" else None
 
 
 @dataclass(frozen=True)
@@ -121,11 +122,11 @@ class KarePlayer:
     top_n: int
     count: Callable[[str], int]
 
-    def episode(self, case: KareCase, variant: Variant) -> EpisodeGenerator:
+    def episode(self, case: Case[KareReading], variant: Variant) -> EpisodeGenerator:
         """ValueError for a variant whose advice has still to be learned."""
         method = method_of(variant)
         if method.learns != "no":
             raise ValueError(f"variant {variant.name} has no guidelines yet: System.prepare learns them")
         spec = KareSpec(self.prompts, method.reasoning, self.tokens, method.advice)
         episodes = KareEpisodes(spec, partial(look_up, method.looks_up, self.top_n), self.count)
-        return episodes.episode(case.showing(method.similar))
+        return episodes.episode(replace(case, reads=case.reads.showing(method.similar)))

@@ -21,10 +21,10 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 import polars as pl
 
-from ghar.envs.case import NOT_SHOWN
+from ghar.envs.case import NOT_SHOWN, Case
 from ghar.envs.kare.cases import UNCUT
 from ghar.envs.kare.corpus import ConceptNames, KareCorpus, equations
-from ghar.envs.kare.episode import KareCase, join_both
+from ghar.envs.kare.episode import KareReading, join_both
 from ghar.envs.kare.expert_chains import expert_prompt, read_chain
 from ghar.envs.kare.methods import KarePlayer, Method, look_up
 from ghar.envs.kare.retrieval.community_corpus import SelectCommunities
@@ -121,7 +121,7 @@ class RecordTemplate:
     """A prompt's parts with places for names and grades. texts: of the record, the similar patients, the topics and
     each summary."""
 
-    case: KareCase
+    case: Case[KareReading]
     texts: tuple[tuple[Piece, ...], ...]
     names: tuple[str, ...]
 
@@ -147,8 +147,8 @@ class TemplateBuilder:
         self.cast = cast
         self.places = re.compile(rf"\b(?P<name>{either})\b|{GRADE.pattern}")
 
-    def template(self, case: KareCase, passages: Sequence[str]) -> RecordTemplate:
-        texts = (case.text, case.similar, "\n".join(case.topics), *passages)
+    def template(self, case: Case[KareReading], passages: Sequence[str]) -> RecordTemplate:
+        texts = (case.text, case.reads.similar, "\n".join(case.topics), *passages)
         pieces = tuple(tuple(self._pieces(text)) for text in texts)
         names = dict.fromkeys(p.name for text in pieces for p in text if not isinstance(p, str))
         return RecordTemplate(case, pieces, tuple(names))
@@ -190,7 +190,7 @@ class ExpertReplies:
         self.expert = scripted_expert(known.knowledge, known.threshold)
 
     def __call__(self, act: Act) -> str:
-        case: KareCase = act.facts["case"]
+        case: Case[KareReading] = act.facts["case"]
         label = case.task.labels[case.label]
         if act.role == "predict":
             return label
@@ -199,7 +199,7 @@ class ExpertReplies:
 
 
 def practice(
-    records: Records, own: Settings, corpus: KareCorpus, cases: Callable[[], Sequence[KareCase]]
+    records: Records, own: Settings, corpus: KareCorpus, cases: Callable[[], Sequence[Case[KareReading]]]
 ) -> DemoPretraining:
     """Exercises over the demo world. cases: of the training patients, as rules read them.
 
@@ -216,7 +216,7 @@ def practice(
 
 
 def _exercises(
-    records: Records, corpus: KareCorpus, cases: Callable[[], Sequence[KareCase]], total: int, seed: int
+    records: Records, corpus: KareCorpus, cases: Callable[[], Sequence[Case[KareReading]]], total: int, seed: int
 ) -> PretrainingTasks:
     assert records.world is not None  # Kare.pretraining asks
     config, known = records.config, belief(records)
@@ -243,7 +243,7 @@ def _exercises(
 
 
 def _templates(
-    cast: NameExchange, cases: Sequence[KareCase], corpus: KareCorpus, player: KarePlayer
+    cast: NameExchange, cases: Sequence[Case[KareReading]], corpus: KareCorpus, player: KarePlayer
 ) -> list[RecordTemplate]:
     """Of every training patient for whom communities are found."""
     tailor = TemplateBuilder(cast)
@@ -258,7 +258,7 @@ def _templates(
 
 def _disguised(
     template: RecordTemplate, cast: NameExchange, known: Belief, number: int, rng: np.random.Generator
-) -> tuple[KareCase, Evidence]:
+) -> tuple[Case[KareReading], Evidence]:
     """A made-up patient, and what is told of him."""
     new = cast.names(rng, template.names)
     drawn = rng.integers(1, story.GRADES, (len(template.names), 2)).tolist()
@@ -276,9 +276,12 @@ def _disguised(
     told = Evidence(tuple(Passage(passages[i], "community", -1, 0.0, i) for i in kept))
     truth = [_grade(one, known, "\n".join(passages), rng) for one in topic]
     label, alone = known.knowledge.label_of(max(truth)), rng.random() < ALONE
+    reads = replace(
+        template.case.reads, similar="" if alone else similar, neighbours=() if alone or not similar else ((similar,),)
+    )
     case = replace(
         template.case, sample_id=f"{template.case.sample_id}~{number}", text=text, topics=topic, label=label,
-        similar="" if alone else similar, neighbours=() if alone or not similar else ((similar,),),
+        reads=reads,
     )  # fmt: skip
     return case, told
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ghar.envs.kare.episode import KareCase, KarePrediction
+from ghar.envs.case import Case
+from ghar.envs.kare.episode import KarePrediction, KareReading
 from ghar.envs.kare.methods import method_of
 from ghar.envs.kare.retrieval.community_corpus import ChosenCommunity
 from ghar.envs.kare.retrieval.community_index import CommunityIndex
@@ -25,16 +26,16 @@ class KareRows:
     index: CommunityIndex
     labels: tuple[str, ...]
 
-    def row(self, episode: Episode, case: KareCase, variant: Variant) -> dict[str, Any]:
+    def row(self, episode: Episode, case: Case[KareReading], variant: Variant) -> dict[str, Any]:
         """The similar patients that were shown, the reasoning chain, and `found`: what was looked up, also where a
-        failed or unreadable episode rests on nothing. dropped: see `KareCase`."""
+        failed or unreadable episode rests on nothing. dropped: see `KareReading`."""
         prediction = episode.prediction
         rests_on = prediction if isinstance(prediction, KarePrediction) else KarePrediction(None)
         passages = rests_on.evidence.passages
         found = [self._found(passage, i < rests_on.shown) for i, passage in enumerate(passages)]
         return {
-            "similar": case.showing(method_of(variant).similar).similar,
-            "dropped": case.dropped,
+            "similar": case.reads.showing(method_of(variant).similar).similar,
+            "dropped": case.reads.dropped,
             "chain": rests_on.chain,
             "found": found,
         }

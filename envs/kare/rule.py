@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ghar.envs.case import topics_of
+from ghar.envs.case import Case, topics_of
 from ghar.envs.kare.corpus import ConceptNames
-from ghar.envs.kare.episode import KareCase, join_both
+from ghar.envs.kare.episode import KareReading, join_both
 from ghar.envs.real_patients import refuse
 from ghar.envs.records import Records
 from ghar.envs.worlds.severity_grades import (
@@ -41,7 +41,7 @@ class GradeRule:
         return self._known[subject]
 
     def __call__(self, act: Act) -> str:
-        case: KareCase = act.facts["case"]
+        case: Case[KareReading] = act.facts["case"]
         knowledge = self._about(case.subject_id)
         known = knowledge.grades
         grades = {

@@ -15,11 +15,12 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from ghar.envs.case import Case
 from ghar.envs.kare.build import KareGraph, abstracts_of, build_communities
 from ghar.envs.kare.cases import UNCUT, CutSplits, Neighbourhood, Writer
 from ghar.envs.kare.coagent import Guidelines, advise
 from ghar.envs.kare.corpus import ConceptNames, KareCorpus, PatientGraphs, equations
-from ghar.envs.kare.episode import ROLES, KareCase, knowledge_text, reason_prompt
+from ghar.envs.kare.episode import ROLES, KareReading, knowledge_text, reason_prompt
 from ghar.envs.kare.graph.considerations import considerations_of
 from ghar.envs.kare.graph.themes import theme_of
 from ghar.envs.kare.learner import Learner
@@ -68,7 +69,7 @@ class Kare:
     near: Neighbourhood
     learned: dict[str, Guidelines] = field(default_factory=dict)
 
-    def read_by(self, reader: Reader) -> System[KareCase]:
+    def read_by(self, reader: Reader) -> System[KareReading]:
         """The system with texts cut as `reader` counts tokens."""
         records, corpus = self.records, self.corpus
         player, rows = self._player(reader), KareRows(self.graph.index, records.task.labels)
@@ -87,7 +88,6 @@ class Kare:
             reward=partial(_reward, records.config.reward.eta),
             variants=variants,
             main="kare",
-            listed=tuple(name for name in LISTED if name in variants),
             read_by=self.read_by,
             fixed={RULE: partial(rule_of, records)},
             prepare=learner.prepare,
@@ -101,6 +101,7 @@ class Kare:
                 texts=self.texts,
             ),
             report=Reporting(
+                listed=tuple(name for name in LISTED if name in variants),
                 row=rows.row,
                 numbers=rows.numbers,
                 summary=partial(self._summary, learner),
@@ -136,13 +137,13 @@ class Kare:
 
     def examples(self, reader: Reader) -> SftExamples:
         """What a model is distilled on."""
-        return self._school(reader, self.own, self.own.looks_up).pairs()
+        return self._writer(reader, self.own, self.own.looks_up).examples()
 
     def label_pairs(self, reader: Reader, looks_up: LooksUp | None = None) -> SftExamples:
         """What a model that learns labels alone is trained on, in the same contexts or in those of classic RAG."""
-        return self._school(reader, replace(self.own, tasks="label_only"), looks_up or self.own.looks_up).pairs()
+        return self._writer(reader, replace(self.own, tasks="label_only"), looks_up or self.own.looks_up).examples()
 
-    def ceilings(self, cases: Sequence[KareCase]) -> dict[str, float] | None:
+    def ceilings(self, cases: Sequence[Case[KareReading]]) -> dict[str, float] | None:
         """What the communities of these cases allow at best, all of those that are found: who counts more tokens is
         shown fewer. None where the model is shown no communities."""
         law = law_of(self.records.config.task.name)
@@ -152,7 +153,7 @@ class Kare:
         shown = look_up_all(cases, request, self.corpus, UNCUT, words)
         return kare_ceilings(law, belief(self.records).knowledge, cases, shown)
 
-    def _school(self, reader: Reader, own: Settings, looks_up: LooksUp) -> ExampleWriter:
+    def _writer(self, reader: Reader, own: Settings, looks_up: LooksUp) -> ExampleWriter:
         writer = Writer(self.near, self.records.config.env, reader.count, own.similar)
         cases = CutSplits(self.records.splits, writer)
         return ExampleWriter(self.records, own, cases, self._player(reader), self.corpus, looks_up)
@@ -179,11 +180,11 @@ class Kare:
         }
 
 
-def _reward(eta: float, episode: Episode, case: KareCase) -> EpisodeReward:
+def _reward(eta: float, episode: Episode, case: Case[KareReading]) -> EpisodeReward:
     return score_outcome(episode, case.label, eta)
 
 
-def build(records: Records, settings: Settings) -> System[KareCase]:
+def build(records: Records, settings: Settings) -> System[KareReading]:
     """Build or open the communities. BadInput, before anything costly, for questions, for a task without a theme,
     for variant rag without abstracts, and for whatever a step of the build cannot use."""
     config = records.config

@@ -16,11 +16,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from ghar.data.tasks.splits import Splits
+from ghar.envs.case import Case
 from ghar.envs.kare.episode import (
-    KareCase,
+    KareReading,
     Prompts,
     both_prompt,
     join_both,
@@ -37,14 +38,13 @@ from ghar.envs.kare.settings import Settings
 from ghar.envs.real_patients import ABOUT
 from ghar.envs.records import Records
 from ghar.envs.rollout import Corpus
-from ghar.envs.system import SftExamples
+from ghar.envs.system import Example, SftExamples
 from ghar.envs.worlds.severity_grades import follows
 from ghar.episode import Retrieve
 from ghar.llm.engines import engine_key, named_engine
 from ghar.progress import track
 
 Tasks = Literal["multitask", "multitask_weighted", "two_in_one", "label_only"]
-Lesson: TypeAlias = "tuple[str, str, tuple[str, ...], float]"  # of ghar.envs.system.SftExamples
 LOOKED_UP = 64  # patients at once
 
 
@@ -52,18 +52,18 @@ LOOKED_UP = 64  # patients at once
 class DistillationData:
     """What distillation works on: patients, sample id -> what was looked up for them, and -> their best chain."""
 
-    cases: Sequence[KareCase]
+    cases: Sequence[Case[KareReading]]
     knowledge: Mapping[str, str]
     chains: Mapping[str, Chain]
 
 
 @dataclass(frozen=True, eq=False)
 class ExampleWriter:
-    """Writes the lessons of one reader: what is known of training and validation patients, and the expert's chains."""
+    """Writes one reader's training examples: what is known of training and validation patients, the expert's chains."""
 
     records: Records
     own: Settings
-    cases: Splits[KareCase]
+    cases: Splits[Case[KareReading]]
     player: KarePlayer
     corpus: Corpus
     looks_up: LooksUp = "communities"
@@ -74,7 +74,7 @@ class ExampleWriter:
         knows = self.records.world is not None and follows(self.records.config.task.name)
         return self.own.tasks if knows or self.own.expert != "scripted" else "label_only"
 
-    def pairs(self) -> SftExamples:
+    def examples(self) -> SftExamples:
         """Asks the expert what it was not asked before. Chains for validation patients are written for two_in_one
         alone, whose validation loss is of chain and label."""
         taught: list[DistillationData] = []
@@ -89,15 +89,15 @@ class ExampleWriter:
         train, valid = taught
         prompts = self.records.config.env.prompts
         about = _about(found) | (ABOUT if self.tasks != self.own.tasks else {})
-        return SftExamples(lessons(train, self.tasks, prompts), answers_of(valid, self.tasks, prompts), about)
+        return SftExamples(examples_of(train, self.tasks, prompts), answers_of(valid, self.tasks, prompts), about)
 
-    def _knowledge(self, cases: Sequence[KareCase]) -> dict[str, str]:
-        def request(case: KareCase) -> Retrieve | None:
+    def _knowledge(self, cases: Sequence[Case[KareReading]]) -> dict[str, str]:
+        def request(case: Case[KareReading]) -> Retrieve | None:
             return look_up(self.looks_up, self.player.top_n, case)
 
         return look_up_all(cases, request, self.corpus, self.player.tokens, self.player.count)
 
-    def _ask_expert(self, cases: Sequence[KareCase], knowledge: Mapping[str, str]) -> Chains:
+    def _ask_expert(self, cases: Sequence[Case[KareReading]], knowledge: Mapping[str, str]) -> Chains:
         """Chains for `cases`. A model's answers cost something, so runs that differ in their seed share them; a rule's
         stay with the run."""
         config, expert = self.records.config, self.own.expert
@@ -123,8 +123,8 @@ def _about(found: Mapping[str, Chains]) -> dict[str, Any]:
 
 
 def look_up_all(
-    cases: Sequence[KareCase],
-    request_of: Callable[[KareCase], Retrieve | None],
+    cases: Sequence[Case[KareReading]],
+    request_of: Callable[[Case[KareReading]], Retrieve | None],
     corpus: Corpus,
     tokens: int,
     count: Callable[[str], int],
@@ -141,11 +141,11 @@ def look_up_all(
     return {case.sample_id: found.get(case.sample_id, "") for case in cases}
 
 
-def lessons(taught: DistillationData, tasks: Tasks, prompts: Prompts) -> list[Lesson]:
-    """Training pairs, chains before labels; a patient without a chain has its label alone, and is left out of
-    two_in_one. A pair's weight is that of its class, or 1."""
+def examples_of(taught: DistillationData, tasks: Tasks, prompts: Prompts) -> list[Example]:
+    """Training examples, chains before labels; a patient without a chain has its label alone, and is left out of
+    two_in_one. The weight of an example is that of its class, or 1."""
     share = class_weights(taught.cases) if tasks == "multitask_weighted" else {}
-    free: list[Lesson] = []
+    free: list[Example] = []
     for case in taught.cases:
         chain, knowledge = taught.chains.get(case.sample_id), taught.knowledge[case.sample_id]
         weight = share.get(case.label, 1.0)
@@ -153,16 +153,16 @@ def lessons(taught: DistillationData, tasks: Tasks, prompts: Prompts) -> list[Le
             continue
         if tasks == "two_in_one":
             reply = join_both(chain.text, case.task.labels[case.label])
-            free.append((both_prompt(case, knowledge, prompts), reply, (), weight))
+            free.append(Example(both_prompt(case, knowledge, prompts), reply, weight=weight))
         else:
-            free.append((reason_prompt(case, knowledge, prompts), chain.text, (), weight))
+            free.append(Example(reason_prompt(case, knowledge, prompts), chain.text, weight=weight))
     return free if tasks == "two_in_one" else free + label_pairs(taught, prompts, share)
 
 
-def label_pairs(taught: DistillationData, prompts: Prompts, share: Mapping[int, float]) -> list[Lesson]:
+def label_pairs(taught: DistillationData, prompts: Prompts, share: Mapping[int, float]) -> list[Example]:
     """[Label Prediction] of each case, one of the task's labels. share: of a label."""
     return [
-        (
+        Example(
             label_prompt(case, taught.knowledge[case.sample_id], prompts),
             case.task.labels[case.label],
             case.task.labels,
@@ -172,12 +172,12 @@ def label_pairs(taught: DistillationData, prompts: Prompts, share: Mapping[int, 
     ]
 
 
-def class_weights(cases: Sequence[KareCase]) -> dict[int, float]:
+def class_weights(cases: Sequence[Case[KareReading]]) -> dict[int, float]:
     """n / (C n_c) for each of the C labels that occur: its patients together weigh as much as those of any other."""
     counts = Counter(case.label for case in cases)
     return {label: len(cases) / (len(counts) * n) for label, n in counts.items()}
 
 
-def answers_of(taught: DistillationData, tasks: Tasks, prompts: Prompts) -> list[Lesson]:
-    """Validation pairs: labels, or for two_in_one the joint replies."""
-    return lessons(taught, "two_in_one" if tasks == "two_in_one" else "label_only", prompts)
+def answers_of(taught: DistillationData, tasks: Tasks, prompts: Prompts) -> list[Example]:
+    """Validation examples: labels, or for two_in_one the joint replies."""
+    return examples_of(taught, "two_in_one" if tasks == "two_in_one" else "label_only", prompts)

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ghar.envs.kare.episode import KareCase
+from ghar.envs.case import Case
+from ghar.envs.kare.episode import KareReading
 from ghar.envs.worlds.severity import story
 from ghar.envs.worlds.severity_grades import Knowledge, reading_of
 
@@ -20,7 +21,7 @@ def law_of(task: str) -> np.ndarray | None:
 
 
 def kare_ceilings(
-    law: np.ndarray, knowledge: Knowledge, cases: Sequence[KareCase], shown: Mapping[str, str]
+    law: np.ndarray, knowledge: Knowledge, cases: Sequence[Case[KareReading]], shown: Mapping[str, str]
 ) -> dict[str, float]:
     """Expected accuracy of whoever knows all common grades, reads without error, and answers the likeliest label.
 
@@ -32,7 +33,7 @@ def kare_ceilings(
     return {"parametric": float(np.mean(blind)), "communities": float(np.mean(read))}
 
 
-def _likeliest(law: np.ndarray, knowledge: Knowledge, case: KareCase, told: str) -> float:
+def _likeliest(law: np.ndarray, knowledge: Knowledge, case: Case[KareReading], told: str) -> float:
     known = knowledge.grades
     grades = [known[topic] if topic in known else reading_of(topic, told).grade for topic in case.topics]
     highest, open_ = max((g for g in grades if g is not None), default=0), grades.count(None)

@@ -15,22 +15,22 @@ import numpy as np
 import polars as pl
 
 from ghar.data.cohort import Cohort, Sample
-from ghar.data.tasks.samples import EventSample, TimeSeriesSample
+from ghar.data.tasks.samples import TimeSeries
 
 TIME = pl.Datetime("us")
 COLUMNS = ("sample_id", "visit_id", "code", "prediction_time", "recorded")
 
 
-def audit(cohort: Cohort, samples: Sequence[Sample | EventSample | TimeSeriesSample]) -> pl.DataFrame:
+def audit(cohort: Cohort, samples: Sequence[Sample[Any]]) -> pl.DataFrame:
     """Everything shown that was recorded after the prediction time.
 
     Columns sample_id, visit_id, code, prediction_time, recorded: the first time the fact was known, null for one that
     the cohort does not have. Empty for leakage="strict". Works from samples and events alone, not from the code that
     made the samples. Static facts (age group, sex: no time at all) are known from the beginning.
     """
-    visits = [sample for sample in samples if isinstance(sample, Sample)]
-    events = [sample for sample in samples if isinstance(sample, EventSample)]
-    series = [sample for sample in samples if isinstance(sample, TimeSeriesSample)]
+    visits = [sample for sample in samples if isinstance(sample.history, tuple)]
+    events = [sample for sample in samples if isinstance(sample.history, pl.DataFrame)]
+    series = [sample for sample in samples if isinstance(sample.history, TimeSeries)]
     return pl.concat([_visits(cohort, visits), _events(cohort, events), _series(cohort, series)])
 
 
@@ -70,7 +70,7 @@ def as_plain(used: str, found: Mapping[str, Exposure]) -> dict[str, Any]:
     return {"used": used, "modes": modes}
 
 
-def exposure(cohort: Cohort, samples: Sequence[Sample] | Sequence[TimeSeriesSample]) -> Exposure:
+def exposure(cohort: Cohort, samples: Sequence[Sample[Any]]) -> Exposure:
     """What samples show, against the prediction's and the outcome's own time. cohort: in the codes they show.
 
     A sample whose outcome has no known time counts as one that does not leak.
@@ -79,8 +79,8 @@ def exposure(cohort: Cohort, samples: Sequence[Sample] | Sequence[TimeSeriesSamp
         [(sample.sample_id, sample.outcome_time) for sample in samples], {"sample_id": pl.String, "outcome": TIME},
         orient="row",
     )  # fmt: skip
-    visits = [sample for sample in samples if isinstance(sample, Sample)]
-    series = [sample for sample in samples if isinstance(sample, TimeSeriesSample)]
+    visits = [sample for sample in samples if isinstance(sample.history, tuple)]
+    series = [sample for sample in samples if isinstance(sample.history, TimeSeries)]
     shown = pl.concat([_shown_in_visits(cohort, visits), _shown_in_series(cohort, series)])
     rows = shown.join(about, on="sample_id", how="left").collect(engine="streaming")
     told = rows.filter((pl.col("recorded") >= pl.col("outcome")) | (pl.col("recorded").is_null()))
@@ -119,12 +119,12 @@ def _shown_in_visits(cohort: Cohort, samples: Sequence[Sample]) -> pl.LazyFrame:
     return rows.join(first, on=["visit_id", "code"], how="left", maintain_order="left").select(COLUMNS)
 
 
-def _events(cohort: Cohort, samples: Sequence[EventSample]) -> pl.DataFrame:
+def _events(cohort: Cohort, samples: Sequence[Sample[pl.DataFrame]]) -> pl.DataFrame:
     fact = ["subject_id", "time", "code", "visit_id", "numeric_value", "text_value"]
     first = cohort.scan().group_by(fact).agg(pl.col("recorded").min())
     parts = []
     for sample in samples:  # one at a time: together they hold the events of a patient many times over
-        shown = sample.events.select(fact).with_columns(
+        shown = sample.history.select(fact).with_columns(
             sample_id=pl.lit(sample.sample_id), prediction_time=pl.lit(sample.prediction_time, TIME)
         )
         parts.append(shown.lazy().filter(pl.col("time").is_not_null()))
@@ -134,13 +134,13 @@ def _events(cohort: Cohort, samples: Sequence[EventSample]) -> pl.DataFrame:
     return _late(rows)
 
 
-def _series(cohort: Cohort, samples: Sequence[TimeSeriesSample]) -> pl.DataFrame:
+def _series(cohort: Cohort, samples: Sequence[Sample[TimeSeries]]) -> pl.DataFrame:
     return _late(_shown_in_series(cohort, samples))
 
 
-def _shown_in_series(cohort: Cohort, samples: Sequence[TimeSeriesSample]) -> pl.LazyFrame:
+def _shown_in_series(cohort: Cohort, samples: Sequence[Sample[TimeSeries]]) -> pl.LazyFrame:
     """COLUMNS of every value that samples show."""
-    used = [np.unique(sample.source[sample.source >= 0]) for sample in samples]
+    used = [np.unique(rows[rows >= 0]) for rows in (sample.history.source for sample in samples)]
     sample = pl.Series(np.repeat(np.arange(len(samples)), [len(rows) for rows in used]), dtype=pl.Int64)
     about = pl.LazyFrame(
         [(i, s.sample_id, s.prediction_time) for i, s in enumerate(samples)],

@@ -21,13 +21,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Generic, Literal
 
 import polars as pl
+from typing_extensions import TypeVar
 
 from ghar.data.visit_codes import Visit, VisitCodes, collect_visit_codes
 
 Stay = Literal["hospital", "ICU"]
+NO_VISIT = -1  # visit_id where a patient has no visit yet, or none is asked about
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,19 +83,24 @@ class Cohort:
         return dict(zip(self.codes["code"], self.codes["description"], strict=True))
 
 
-@dataclass(frozen=True)
-class Sample:
-    """One prediction: the observable visits, oldest first, at `prediction_time`, and the label index.
+H = TypeVar("H", default=tuple[Visit, ...])
 
-    outcome_time: when the outcome is known at the latest, None where no one knows (a label file). credentialed: whether
-    the patient is not open to everyone. A sample that no reader has marked counts as credentialed (`ghar.privacy`).
+
+@dataclass(frozen=True)
+class Sample(Generic[H]):
+    """One prediction: the history that was observable at `prediction_time`, and the label index.
+
+    history: visits, oldest first; of other tasks a `TimeSeries`, or all events, with the columns of `Cohort.events`.
+    visit_id: of the stay that is asked about. outcome_time: when the outcome is known at the latest, None where no one
+    knows (a label file). credentialed: whether the patient is not open to everyone. A sample that no reader has marked
+    counts as credentialed (`ghar.privacy`).
     """
 
     sample_id: str
     subject_id: int
     visit_id: int
     prediction_time: datetime
-    history: tuple[Visit, ...]
+    history: H
     label: int
     outcome_time: datetime | None = None
     credentialed: bool = field(default=True, kw_only=True, compare=False, repr=False)

@@ -62,7 +62,7 @@ def test_series_against_their_plain_count(mimic3_cohort: Cohort, task: SeriesTas
     late = told = facts = leaking = 0
     for sample in samples:
         assert sample.outcome_time is not None
-        known = [recorded[row] for row in set(sample.source[sample.source >= 0].tolist())]
+        known = [recorded[row] for row in set(sample.history.source[sample.history.source >= 0].tolist())]
         with_it = sum(at >= sample.outcome_time for at in known)
         facts, late, told = facts + len(known), late + sum(at > sample.prediction_time for at in known), told + with_it
         leaking += with_it > 0 or sample.prediction_time >= sample.outcome_time

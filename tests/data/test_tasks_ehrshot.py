@@ -119,8 +119,9 @@ def test_what_the_demo_shows(cohort, task):
         paper, strict = paper[::9], strict[::9]
     assert audit(cohort, strict).is_empty() and audit(cohort, paper).height > 0
     for wide, narrow in zip(paper, strict, strict=True):
-        assert wide.events["time"].max() <= wide.prediction_time and set(wide.events["subject_id"]) == {wide.subject_id}
-        assert narrow.events.height <= wide.events.height
+        assert wide.history["time"].max() <= wide.prediction_time
+        assert set(wide.history["subject_id"]) == {wide.subject_id}
+        assert narrow.history.height <= wide.history.height
 
 
 def test_the_benchmarks_own_labels(cohort, tmp_path):
@@ -221,8 +222,8 @@ def test_what_is_shown_ends_at_the_prediction_time():
     ]
     cohort = small_cohort([(1, 1, START, START + 3 * DAY, None), (2, 2, START, START, None)], events)
     [paper], [strict] = (ehrshot_samples(cohort, "guo_los", leakage=mode)[1] for mode in ("paper", "strict"))
-    assert paper.events["code"].to_list() == ["SEX", "LAB/1", "LAB/2"]
-    assert strict.events["code"].to_list() == ["SEX", "LAB/1"]
+    assert paper.history["code"].to_list() == ["SEX", "LAB/1", "LAB/2"]
+    assert strict.history["code"].to_list() == ["SEX", "LAB/1"]
     assert audit(cohort, [paper]).select("code", "recorded").rows() == [("LAB/2", at + HOUR)]
 
 

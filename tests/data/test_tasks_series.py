@@ -41,7 +41,7 @@ def test_labels_of_the_demo(cohort, demo, demo_admissions, creatinine):
     counts = dict(long.unique("hadm_id").group_by("hospital_expire_flag").len().sort("hospital_expire_flag").rows())
     for step in (1, 24):
         samples = series_samples(cohort, "mortality", features=CREATININE, step_hours=step)[1]
-        assert balance(samples) == counts and all(s.values.shape == (48 // step, 1) for s in samples)
+        assert balance(samples) == counts and all(s.history.values.shape == (48 // step, 1) for s in samples)
     assert counts == {0: 202, 1: 13}
     stays = demo_admissions.filter(end - start >= TWO_DAYS)  # measured or not
     assert dict(series_labels(cohort, "mortality").group_by("label").len().rows()) == {0: 207, 1: 13}
@@ -80,7 +80,7 @@ def test_strict_shows_nothing_that_was_stored_later(cohort, charted, task):
         assert audit(source, paper).height > 0 and audit(source, strict).is_empty()
         assert {s.sample_id for s in strict} <= {s.sample_id for s in paper}
         if task == "los":
-            assert all(s.values.shape[0] == 1 for s in strict)  # 24 h, whatever the stay
+            assert all(s.history.values.shape[0] == 1 for s in strict)  # 24 h, whatever the stay
 
 
 times = st.integers(-3, 80)
@@ -120,7 +120,8 @@ def test_values_against_their_plain_reading(rows, stay, step, keep, strict):
         return
     sample = samples[1]
     steps = max(-(-stay // step), 1)
-    assert sample.values.shape == (min(steps, keep), 2) and sample.hours[-1] == stay
+    assert sample.history.values.shape == (min(steps, keep), 2) and sample.history.hours[-1] == stay
+    found = sample.history
     for row, number in enumerate(range(steps)[-keep:]):
         last = number == steps - 1
         for column, code in enumerate(options["features"]):
@@ -128,10 +129,10 @@ def test_values_against_their_plain_reading(rows, stay, step, keep, strict):
             before = [r for r in shown if r[3] == code and (r[0] < until or last)]
             seen = any(r[0] >= until - step * HOUR for r in before)
             if before:
-                assert sample.values[row, column] == before[-1][2] and sample.source[row, column] == before[-1][1]
+                assert found.values[row, column] == before[-1][2] and found.source[row, column] == before[-1][1]
             else:
-                assert np.isnan(sample.values[row, column]) and sample.source[row, column] == -1
-            assert sample.observed[row, column] == seen
+                assert np.isnan(found.values[row, column]) and found.source[row, column] == -1
+            assert found.observed[row, column] == seen
 
 
 @pytest.mark.parametrize(
@@ -304,7 +305,7 @@ def test_the_rest_of_the_stay(days, label):
     for leakage in ("paper", "strict"):
         samples = {s.visit_id: s for s in series_samples(cohort, "los", los="remaining", leakage=leakage)[1]}
         assert (samples[1].label if 1 in samples else None) == label
-        assert all(s.prediction_time == START + DAY and s.values.shape[0] == 1 for s in samples.values())
+        assert all(s.prediction_time == START + DAY and s.history.values.shape[0] == 1 for s in samples.values())
 
 
 def test_hourly_decompensation_and_48_hours_of_the_benchmark(mimic3_cohort, shared_data):
@@ -339,13 +340,13 @@ def test_hourly_decompensation_and_48_hours_of_the_benchmark(mimic3_cohort, shar
 def test_an_hourly_sample_shows_the_stay_so_far(mimic3_cohort):
     for leakage in ("paper", "strict"):
         task, samples = series_samples(mimic3_cohort, "dec", leakage=leakage, stay="benchmark")
-        assert task.name == "series-dec" and all(s.values.shape == (len(s.hours), 17) for s in samples)
-        assert all(s.hours[-1] == len(s.hours) >= 5 and s.observed.any() for s in samples)
+        assert task.name == "series-dec" and all(s.history.values.shape == (len(s.history.hours), 17) for s in samples)
+        assert all(s.history.hours[-1] == len(s.history.hours) >= 5 and s.history.observed.any() for s in samples)
         some = samples[::40]
         assert audit(mimic3_cohort, some).is_empty() is (leakage == "strict")
         events = mimic3_cohort.events
         for sample in some[::10]:
-            rows = np.unique(sample.source[sample.source >= 0])
+            rows = np.unique(sample.history.source[sample.history.source >= 0])
             assert max(events["time"].gather(rows)) <= sample.prediction_time
 
 

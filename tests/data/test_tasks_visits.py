@@ -138,7 +138,7 @@ def test_one_rule_says_what_was_there(late, known):
     labels, left_out = ehrshot_labels(cohort, "new_acutemi")
     assert labels.height == (not known) and left_out == ({"known": 1} if known else {})
     [shown] = ehrshot_samples(cohort, "new_acutemi", labels=labels_of((1, EVENING, 0)))[1]
-    assert ("ICD9CM/41001" in shown.events["code"].to_list()) == known
+    assert ("ICD9CM/41001" in shown.history["code"].to_list()) == known
 
 
 def test_bad_labels(eicu_cohort):

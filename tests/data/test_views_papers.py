@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ghar.data.cohort import Sample, Task, Visit
 from ghar.data.tasks.ehrshot import ehrshot_samples
-from ghar.data.tasks.samples import EventSample, TimeSeriesSample
+from ghar.data.tasks.samples import TimeSeries
 from ghar.data.views.events import chunks, rows_of
 from ghar.envs.graphwalker.series_text import time_series
 from ghar.envs.kare.context import base_context
@@ -62,15 +62,14 @@ def test_base_context_keeps_to_the_budget(sizes, budget):
         assert words(base_context(more, TASK, str, budget=10_000, count=words).text) > budget
 
 
-def series(steps: int, features=("VITAL/heart rate", "LAB/1", "VITAL/ph")) -> TimeSeriesSample:
+def series(steps: int, features=("VITAL/heart rate", "LAB/1", "VITAL/ph")) -> Sample[TimeSeries]:
     values = np.full((steps, len(features)), np.nan, np.float32)
     values[:, 0] = np.arange(steps) + 80.5
     values[-1, 1] = 1234.5
     shape = values.shape
     hours = np.arange(1, steps + 1, dtype=np.float32) * 24
-    return TimeSeriesSample(
-        "s", 1, 1, START, 0, features, hours, values, np.zeros(shape, np.int64), np.ones(shape, bool)
-    )
+    shown = TimeSeries(features, hours, values, np.zeros(shape, np.int64), np.ones(shape, bool))
+    return Sample("s", 1, 1, START, shown, 0)
 
 
 def test_time_series():
@@ -107,8 +106,7 @@ def test_rows_of_events():
         (1, 1, "Allergy/nuts", START + HOUR),
     ]
     cohort = small_cohort([], rows, unit=[None, "mg/dL", None, None, None])
-    sample = EventSample("s", 1, START + DAY, 0, cohort.events)
-    assert rows_of(sample.events, lambda c: c.split("/")[1]) == [
+    assert rows_of(cohort.events, lambda c: c.split("/")[1]) == [
         "[static] demographic - F",
         "[2150-01-01 12:00:00] measurement - 50912 (value: 1.25 mg/dL)",
         "[2150-01-01 13:00:00] measurement - 1 (value: NEG)",
@@ -139,7 +137,7 @@ def test_chunks(count, size, overlap):
 
 def test_a_patient_of_the_demo(mimic4_cohort):
     names = mimic4_cohort.names()
-    sample = max(ehrshot_samples(mimic4_cohort, "guo_los")[1], key=lambda s: s.events.height)
-    shown = rows_of(sample.events, names.__getitem__)
-    assert len(shown) == sample.events.height
+    sample = max(ehrshot_samples(mimic4_cohort, "guo_los")[1], key=lambda s: s.history.height)
+    shown = rows_of(sample.history, names.__getitem__)
+    assert len(shown) == sample.history.height
     assert any("measurement - Creatinine (value:" in row for row in shown) and any("drug - " in row for row in shown)

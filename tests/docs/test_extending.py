@@ -6,12 +6,14 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from ghar.config import Config
-from ghar.data.readers.own_source import faults
+from ghar.data.readers.own_source import build_cohort, faults
 from ghar.data.tasks.visits import visit_samples
 from ghar.envs import check
 from ghar.envs.play import play, stage_of
@@ -31,7 +33,8 @@ from tests.running import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
-NAMES = ("registry", "long_stay", "overlap", "first_choice", "brevity", "kl_falls")
+NAMES = ("registry", "long_stay", "overlap", "first_choice", "brevity", "asked_again", "kl_falls")
+SHORT = ("registry", "brevity", "asked_again", "kl_falls")  # at most 20 lines with text in one file
 STAYS = """patient,stay,admitted,discharged,died,diagnoses,drugs
 2,21,2020-03-01 10:00:00,2020-03-04 09:00:00,no,I50.9;E11.9,Furosemide
 1,11,2020-01-01 08:00:00,2020-01-12 12:00:00,no,J18.9,amoxicillin; insulin
@@ -49,6 +52,7 @@ def test_the_page_shows_each_module_as_it_is_and_none_is_long(name: str) -> None
     text = (EXAMPLES / "mine" / f"{name}.py").read_text()
     assert f"```python\n{text}```" in (ROOT / "docs" / "extending.md").read_text()
     assert len(text.splitlines()) < 60
+    assert name not in SHORT or len([line for line in text.splitlines() if line]) <= 20
 
 
 def registry(folder: Path, text: str = STAYS, *overrides: str) -> Config:
@@ -65,9 +69,28 @@ def test_a_source_is_read_checked_and_counts_as_credentialed(tmp_path: Path) -> 
     assert history.diagnoses == ("ICD10CM/J189",) and history.medications == ("DRUG/amoxicillin", "DRUG/insulin")
     twice = replace(records.source, codes=records.source.codes.head(1).vstack(records.source.codes.head(1)))
     assert any("twice" in wrong for wrong in faults(twice)) and any("not among the codes" in w for w in faults(twice))
+    assert dict(records.source.codes.select("code", "description").iter_rows())["ICD10CM/J189"] == "J189"
     wrong = replace(records.source, visits=records.source.visits.reverse().drop("died"))
     assert faults(wrong) == ["visits.died is missing, and must be Boolean."]
     assert faults(replace(records.source, visits=records.source.visits.reverse()))[0].startswith("visits are not in")
+
+
+def test_a_cohort_of_two_tables_is_filled_in_and_sorted() -> None:
+    at = [datetime(2020, 1, day) for day in (1, 2, 5)]
+    visits = pl.DataFrame({"visit_id": [7, 3], "subject_id": [2, 1], "start": at[:2], "end": at[1:]})
+    rows = {"visit_id": [7, 3, 3], "time": [at[0], at[1], at[1]], "code": ["LAB/2", "LAB/2", "LAB/1"]}
+    made = build_cohort("two", visits, pl.DataFrame({**rows, "numeric_value": [1, 2, 3]}))
+    assert not faults(made) and made.credentialed and not made.generated
+    assert made.events["code"].to_list() == ["LAB/1", "LAB/2", "LAB/2"]
+    assert made.events["subject_id"].to_list() == [1, 1, 2]
+    assert made.events["recorded"].to_list() == made.events["time"].to_list()
+    assert made.visits["visit_id"].to_list() == [3, 7] and not made.visits["died"].any()
+    named = build_cohort("two", visits, pl.DataFrame({**rows, "description": ["sodium", "sodium", "urea"]}))
+    assert named.names() == {"LAB/1": "urea", "LAB/2": "sodium"}
+    died = build_cohort("two", visits.with_columns(died=pl.col("visit_id") == 7), pl.DataFrame(rows)).visits
+    assert died["death_time"].to_list() == [None, at[1]]
+    with pytest.raises(BadInput, match="The visits of two have no column end: give subject_id, visit_id, start, end"):
+        build_cohort("two", visits.drop("end"), pl.DataFrame(rows))
 
 
 def test_a_task_asks_on_the_second_day(tmp_path: Path) -> None:
@@ -113,7 +136,7 @@ def test_an_engine_answers_evaluations_alone(small_config: Callable[..., Config]
 
 
 def test_a_reward_term_and_a_metric_stand_with_the_others(small_config: Callable[..., Config]) -> None:
-    config = small_config("system=mine.brevity", "system.brevity=0.5")
+    config, metric = small_config("system=mine.brevity", "system.brevity=0.5"), small_config("system=mine.asked_again")
     made, plain = build(Records(config)), build(Records(small_config()))
     rule, cases = made.variants["scripted"], made.cases.test[:4]
     episodes = play(stage_of(made, rule, config), cases, made.fixed[rule.who](), seed=0, title="Playing")
@@ -125,7 +148,7 @@ def test_a_reward_term_and_a_metric_stand_with_the_others(small_config: Callable
         assert made.training.shaping.reward(episode, case, None, None).terms["brevity"] == -written
     rewards = [made.reward(episode, case) for episode, case in zip(episodes, cases, strict=True)]
     rows = rows_of(made, rule, cases, episodes, rewards, "test")
-    found = summarise(made, rows, 0, 50)
+    found = summarise(build(Records(metric)), rows, 0, 50)
     asked = sum(row["retrievals"] > 1 for row in rows) / len(rows)
     assert found["asked_again"][0] == asked and "accuracy" in found and rows[0]["rewards"]["brevity"] < 0
 

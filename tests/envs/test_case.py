@@ -1,45 +1,41 @@
-"""From samples to what an episode sees of them."""
+"""One `Case` for all systems and one `Sample` for all tasks of patients: no second class stands beside them."""
 
-from datetime import datetime
+from __future__ import annotations
 
-import pytest
+import ast
+from dataclasses import fields
+from pathlib import Path
 
-from ghar.data.cohort import Sample, Task, Visit
-from ghar.envs.case import build_cases
-from ghar.errors import BadInput
+from ghar.data.cohort import Sample, Task
+from ghar.envs.case import Case
 
-TASK = Task("los", "How long?", ("short", "long"))
-NAMES = {"ICD10CM/A": "ague", "ICD10CM/B": "bite", "DRUG/s": "senna"}
-
-
-def sample(label: int = 1) -> Sample:
-    old = Visit(1, datetime(2150, 1, 1), ("ICD10CM/B",), (), ("DRUG/old",))
-    new = Visit(2, datetime(2151, 1, 1), ("ICD10CM/A", "ICD10CM/X"), ("ICD10PCS/P",), ("DRUG/s",))
-    return Sample("a", 9, 2, datetime(2151, 1, 2), (old, new), label)
-
-
-def cases(*samples: Sample, budget: int = 100):
-    return build_cases(samples, TASK, NAMES, style="compact", budget=budget, count=lambda text: len(text.split()))
+ROOT = Path(__file__).resolve().parents[2]
+KINDS = {
+    "Case", "Sample", "TextSample",  # of episodes; of tasks of patients; of files of questions and texts
+    "DischargeQuestion", "OrderQuestion",  # histories of their own making, which a case reads
+    "Patient", "Demonstration",  # pieces of GraphWalker's prompts
+}  # fmt: skip
 
 
-def test_topics_are_conditions_and_drugs_of_the_newest_visit_by_name():
-    (case,) = cases(sample())
-    assert case.topics == ("disease ague", "disease ICD10CM/X", "drug senna")
-    assert (case.sample_id, case.visit_id, case.label, case.task) == ("a", 2, 1, TASK)
-    assert "ague" in case.text and "bite" in case.text
+def test_nothing_else_has_the_id_and_the_label_of_a_sample() -> None:
+    found: set[str] = set()
+    for folder in ("ghar/data", "envs"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.ClassDef):
+                    names = {
+                        n.target.id
+                        for n in node.body
+                        if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)
+                    }
+                    names |= {n.name for n in node.body if isinstance(n, ast.FunctionDef)}
+                    if {"sample_id", "label"} <= names:
+                        found.add(node.name)
+    assert found == KINDS
 
 
-def test_the_text_does_not_depend_on_the_label():
-    assert [c.text for c in cases(sample(0))] == [c.text for c in cases(sample(1))]
-
-
-def test_the_budget_holds_and_one_that_is_too_small_is_named():
-    (case,) = cases(sample(), budget=7)
-    assert len(case.text.split()) <= 7 and "bite" not in case.text and "ague" in case.text
-    with pytest.raises(BadInput, match="budget"):
-        cases(sample(), budget=1)
-
-
-def test_a_history_without_visits_has_no_topics():
-    empty = Sample("b", 9, 2, datetime(2151, 1, 2), (), 0)
-    assert cases(empty)[0].topics == ()
+def test_a_case_reads_nothing_but_its_text_where_a_system_asks_no_more() -> None:
+    case = Case("s", 1, 2, "now: gout", ("disease gout",), Task("t", "Die?", ("no", "yes")), 1)
+    assert case.reads is None and case.credentialed
+    shared = {field.name for field in fields(Case)} & {field.name for field in fields(Sample)}
+    assert shared == {"sample_id", "subject_id", "visit_id", "label", "credentialed"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -12,6 +12,7 @@ import pytest
 
 from ghar.data.cohort import Task
 from ghar.data.tasks.splits import Splits
+from ghar.envs.case import Case
 from ghar.envs.few_shot import with_demonstrations, with_selected
 from ghar.envs.play import play, stage_of
 from ghar.envs.records import Records
@@ -37,20 +38,12 @@ TASK = Task("toy", "Die?", ("no", "yes"))
 EXAMPLES = {f"s{i}": f"Earlier patient:\nlike {i}\nOutcome: yes" for i in range(3)} | {"s2": ""}
 
 
-@dataclass(frozen=True)
-class ToyCase:
-    sample_id: str
-    subject_id: int
-    text: str
-    label: int
-
-
 class Library:
     def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:
         return [Evidence((Passage(f"about {request.query}", "node", 0, 1.0, 0),)) for request in requests]
 
 
-def episode(case: ToyCase, variant: Variant) -> EpisodeGenerator:
+def episode(case: Case[None], variant: Variant) -> EpisodeGenerator:
     """As GHAR's: decide, look up, summarise, predict; `variant.spec` is the ablation."""
     decided = yield Act("top", "retrieve", f"{case.text} {variant.spec}: look up?", ("no", "yes"))
     found = (yield Retrieve(case.text)) if decided.text == "yes" else Evidence()
@@ -60,21 +53,21 @@ def episode(case: ToyCase, variant: Variant) -> EpisodeGenerator:
     return Prediction(final.value, (ReasoningStep(case.text, said.text, bool(found.passages)),))
 
 
-def reward(episode: Episode, case: ToyCase) -> EpisodeReward:
+def reward(episode: Episode, case: Case[None]) -> EpisodeReward:
     return score_outcome(episode, case.label, 5.0)
 
 
-def row(episode: Episode, case: ToyCase, variant: Variant) -> dict[str, Any]:
+def row(episode: Episode, case: Case[None], variant: Variant) -> dict[str, Any]:
     return {"ablation": variant.spec}
 
 
-def toy(reader: Reader) -> System[ToyCase]:
+def toy(reader: Reader) -> System[None]:
     """Texts as long as the reader's context."""
-    cases = tuple(ToyCase(f"s{i}", i, f"patient {i}"[: reader.context], i % 2) for i in range(3))
+    cases = tuple(Case(f"s{i}", i, i, f"patient {i}"[: reader.context], (), TASK, i % 2) for i in range(3))
     variants = {name: Variant(name, spec=name) for name in ("toy", "blind")}
     return System(
         "toy", TASK, ("top", "low"), ("retrieve", "summarise", "predict"), Splits(cases, cases, cases), episode,
-        Library(), reward, variants, "toy", ("toy",), toy, report=Reporting(row=row),
+        Library(), reward, variants, "toy", toy, report=Reporting(("toy",), row),
     )  # fmt: skip
 
 
@@ -87,7 +80,7 @@ class Says:
         return [Completion({"summarise": "so"}.get(act.role, "yes")) for act in acts]
 
 
-def played(system: System[ToyCase], name: str) -> tuple[list[Episode], dict[str, list[str]]]:
+def played(system: System[None], name: str) -> tuple[list[Episode], dict[str, list[str]]]:
     """Episodes of the test cases, and each role's prompts in the order of the cases."""
     variant, said = system.variant(name), Says()
     jobs = [EpisodeJob(case.sample_id, 0, lambda c=case: system.episode(c, variant)) for case in system.cases.test]

@@ -40,12 +40,12 @@ def test_a_rule_refuses_and_labels_alone_are_taught(real, name: str) -> None:
         made.fixed[RULES[name]]()
     assert made.listed and not [variant for variant in made.listed if made.variants[variant].who in made.fixed]
     assert made.training.examples is not None
-    lessons = made.read_by(WORDS).training.examples(WORDS)  # type: ignore[misc]
-    assert len(lessons.train) == len(records.splits.train) and len(lessons.valid) == len(records.splits.valid)
+    examples = made.read_by(WORDS).training.examples(WORDS)  # type: ignore[misc]
+    assert len(examples.train) == len(records.splits.train) and len(examples.valid) == len(records.splits.valid)
     labels = set(made.task.labels)
-    for _, reply, _, weight in (*lessons.train, *lessons.valid):
+    for _, reply, _, weight in (*examples.train, *examples.valid):
         assert reply.removeprefix("answer: ") in labels and weight > 0
-    assert "labels alone" in lessons.about["lessons"]
+    assert "labels alone" in examples.about["lessons"]
 
 
 @pytest.mark.parametrize("name", SYSTEMS)

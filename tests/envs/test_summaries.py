@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from ghar.config import Config
 from ghar.data.tasks.summaries import read_summary_set
-from ghar.data.tasks.summary_files import read_text_parts, read_texts
+from ghar.data.tasks.summary_files import SummarisedText, read_text_parts, read_texts
+from ghar.envs.case import Case
 from ghar.envs.play import play, stage_of
 from ghar.envs.records import Records
-from ghar.envs.summaries import SummaryCase, cut_text
+from ghar.envs.summaries import cut_text
 from ghar.envs.system import build, words
 from ghar.episode import Act, Completion
 from ghar.errors import BadInput
@@ -60,9 +61,9 @@ class Writer:
         return [Completion(self._said(act)) for act in acts]
 
     def _said(self, act: Act) -> str:
-        case: SummaryCase = act.facts["case"]
+        case: Case[SummarisedText] = act.facts["case"]
         if act.role == "predict":
-            return case.reference if self.reference else "unrelated"
+            return case.reads.summary if self.reference else "unrelated"
         said = {"retrieve": "yes", "continue": "terminate", "metapaths": "0", "search": "answer"}
         return said.get(act.role, case.topics[0])
 

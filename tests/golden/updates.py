@@ -13,7 +13,7 @@ import torch
 
 from ghar.envs.play import play, stage_of
 from ghar.envs.records import Records
-from ghar.envs.system import build
+from ghar.envs.system import Example, build
 from ghar.episode import Completion
 from ghar.llm.hf import HFEngine
 from ghar.llm.models import untrained
@@ -29,7 +29,7 @@ from ghar.trainers.rl.trajectory import build as trajectories_of
 from ghar.trainers.rl.workers import RolloutRequest, local
 from ghar.trainers.rows import reward_of, rows_of, running_of, summarise
 from ghar.trainers.runs.models import use_cores
-from ghar.trainers.sft.pairs import pairs_of
+from ghar.trainers.sft.pairs import tokenise_examples
 from tests.golden.canonical import episode_text
 from tests.golden.worlds import SEED, Scene
 
@@ -92,7 +92,7 @@ class Tokenised:
         return [self._one(act, reply) for act, reply in zip(acts, replies, strict=True)]
 
     def _one(self, act: Any, reply: Completion) -> Completion:
-        (pair,) = pairs_of(self.tokenizer, [(act.prompt, reply.text, act.choices, None)])
+        (pair,) = tokenise_examples(self.tokenizer, [Example(act.prompt, reply.text, act.choices, None)])
         ids, choices = tuple(pair.completion_ids), ()
         guess = -math.log(len(self.tokenizer))
         if act.choices:

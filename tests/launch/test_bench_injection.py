@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import injection as bench
 from ghar.envs import system as systems
-from ghar.envs.exprag.dischargeqa import DischargeQuestion
+from ghar.envs.exprag.dischargeqa import DischargeQuestion, question_case
 from ghar.envs.records import Records
 from ghar.episode import Completion
 from ghar.errors import BadInput
@@ -54,12 +54,12 @@ def test_the_rules_of_a_system_and_a_run_that_is_none(tmp_path: Path, monkeypatc
 
 def test_of_a_question_another_option_is_wanted_in_the_words_that_would_choose_it():
     options = ("Rest. Drink water.", "Rest. Call us.", "Rest. No alcohol.")
-    question = DischargeQuestion("q", 1, 2, "instruction", options, 1, "A record.")
+    question = question_case(DischargeQuestion("q", 1, 2, "instruction", options, 1, "A record."))
     assert bench._wanted(question, 0b001, ()) == (0b010, "Call us.")
     assert bench._wanted(question, 0b100, ()) == (0b001, "Drink water.")
-    several = DischargeQuestion("q", 1, 2, "diagnosis", ("Gout", "Asthma", "Flu"), 0b011, "A record.")
+    several = question_case(DischargeQuestion("q", 1, 2, "diagnosis", ("Gout", "Asthma", "Flu"), 0b011, "A record."))
     assert bench._wanted(several, 0b110, ()) == (0b100, "C") and bench._wanted(several, None, ()) == (0b001, "A")
-    assert bench._with(question, "planted").background == "A record.\nplanted"
+    assert bench._with(question, "planted").reads.background == "A record.\nplanted"
 
 
 def test_before_there_was_neither_plain_text_nor_a_mark():

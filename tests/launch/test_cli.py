@@ -136,7 +136,7 @@ def test_from_nothing_to_a_report_and_a_prediction(installed: Path, tmp_path: Pa
     command = str(installed / "bin" / "ghar")
     done, _ = run(installed, command, "train", "--quick", *TINY, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    phases = ["1/5 base model", "2/5 lessons", "3/5 SFT", "4/5 RL", "5/5 evaluation"]
+    phases = ["1/5 base model", "2/5 examples", "3/5 SFT", "4/5 RL", "5/5 evaluation"]
     assert [line for line in done.stdout.splitlines() if line in phases] == phases
     long = [line for line in done.stdout.splitlines() if len(line) > 100]
     assert not long, long

@@ -24,7 +24,7 @@ from ghar.trainers.rl.critic import Critic, CriticConfig
 from ghar.trainers.rl.mappo import update
 from ghar.trainers.rl.settings import settings_of
 from ghar.trainers.rl.state import width
-from ghar.trainers.sft.run import Example, SFTSettings, run_sft
+from ghar.trainers.sft.run import SFTSettings, TokenExample, run_sft
 from tests.trainers.tiny import tiny_tokenizer
 
 pytestmark = pytest.mark.slow
@@ -92,8 +92,9 @@ def test_a_real_update_holds_what_was_estimated(name: str, dtype: str, finetune:
 def test_a_real_warm_up_holds_what_was_estimated(name: str, dtype: str, finetune: str, checkpointing: bool, tmp_path):
     config, model = small(name, dtype, finetune, checkpointing, tmp_path)
     rng = np.random.default_rng(0)
-    lessons = [
-        Example(rng.integers(2, 60, LENGTH - REPLY).tolist(), rng.integers(2, 60, REPLY).tolist()) for _ in range(8)
+    examples = [
+        TokenExample(rng.integers(2, 60, LENGTH - REPLY).tolist(), rng.integers(2, 60, REPLY).tolist())
+        for _ in range(8)
     ]
     settings = SFTSettings(
         2, 8, 1e-4, 4, finetune=config.model.finetune, rank=8, dtype=dtype, deepspeed=config.deepspeed, log_every=1
@@ -101,7 +102,7 @@ def test_a_real_warm_up_holds_what_was_estimated(name: str, dtype: str, finetune
     shape, parameters = shaped(model.config), sum(p.nbytes for p in model.parameters())
     with LiveBytes() as live:
         live.overlook(model.parameters())
-        run_sft(model, tiny_tokenizer(), lessons, settings)
+        run_sft(model, tiny_tokenizer(), examples, settings)
     said = sum(estimate(config, shape, 1)["sft"].values())
     assert said == pytest.approx(live.peak + parameters, rel=0.15)
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from ghar.errors import BadInput
 from ghar.rewards.compose import Reference
-from ghar.trainers.sft.examples import TrainingExamples, read_lessons, write_lessons
-from ghar.trainers.sft.pairs import Example
+from ghar.trainers.sft.examples import TrainingExamples, read_examples, write_examples
+from ghar.trainers.sft.pairs import TokenExample
 
 ids = st.lists(st.integers(0, 200_000), min_size=1, max_size=5)
 text = st.text(max_size=5)
@@ -20,24 +20,24 @@ weights = st.floats(0, 1, allow_subnormal=False)  # torch may have been told to 
 
 @settings(max_examples=30)
 @given(
-    st.lists(st.builds(Example, ids, ids, st.none() | weights), min_size=1, max_size=6),
-    st.lists(st.builds(Example, ids, ids, st.none() | weights), max_size=3),
+    st.lists(st.builds(TokenExample, ids, ids, st.none() | weights), min_size=1, max_size=6),
+    st.lists(st.builds(TokenExample, ids, ids, st.none() | weights), max_size=3),
     st.dictionaries(text, st.builds(Reference, text, text), max_size=3),
     st.dictionaries(text, st.none() | weights | st.lists(text), max_size=3),
 )
 def test_round_trip(tmp_path_factory: pytest.TempPathFactory, pairs, valid, references, about):
     path = tmp_path_factory.mktemp("lessons") / "new" / "lessons.npz"
-    lessons = TrainingExamples(pairs, valid, references, about)
-    write_lessons(path, lessons)
-    assert read_lessons(path) == lessons
+    examples = TrainingExamples(pairs, valid, references, about)
+    write_examples(path, examples)
+    assert read_examples(path) == examples
     assert [file.name for file in path.parent.iterdir()] == ["lessons.npz"]
 
 
 def test_damage_is_named(tmp_path: Path):
     path = tmp_path / "lessons.npz"
-    write_lessons(path, TrainingExamples([Example(list(range(50)), [1])], [], {}, {"rate": 0.5}))
+    write_examples(path, TrainingExamples([TokenExample(list(range(50)), [1])], [], {}, {"rate": 0.5}))
     whole = path.read_bytes()
     for damaged in (whole[:-30], whole[:60] + bytes(8) + whole[68:], b""):
         path.write_bytes(damaged)
         with pytest.raises(BadInput, match=r"lessons\.npz is damaged"):
-            read_lessons(path)
+            read_examples(path)

@@ -20,7 +20,7 @@ from ghar.trainers.runs.manifest import seal
 from ghar.trainers.sft import run as sft
 from ghar.trainers.sft.packing import groups_of
 from ghar.trainers.sft.pairs import IGNORE, collate
-from ghar.trainers.sft.run import Example, SFTSettings, draw_order, run_sft
+from ghar.trainers.sft.run import SFTSettings, TokenExample, draw_order, run_sft
 from tests.trainers.tiny import VOCAB, tiny_model, tiny_tokenizer
 
 pytestmark = pytest.mark.slow
@@ -28,11 +28,11 @@ pytestmark = pytest.mark.slow
 SETTINGS = SFTSettings(steps=12, batch_size=8, micro_batch=4, lr=1e-2, log_every=4)
 
 
-def pairs(count: int = 40) -> list[Example]:
+def pairs(count: int = 40) -> list[TokenExample]:
     """The reply is the prompt's first word plus one, then the end token; prompts of many lengths."""
     rng = np.random.default_rng(0)
     prompts = [rng.integers(2, VOCAB - 1, rng.integers(1, 12)).tolist() for _ in range(count)]
-    return [Example(prompt, [2 + prompt[0] % 4, 1]) for prompt in prompts]
+    return [TokenExample(prompt, [2 + prompt[0] % 4, 1]) for prompt in prompts]
 
 
 def test_learns_and_hands_the_model_back_as_it_came(tmp_path, monkeypatch):
@@ -128,12 +128,12 @@ def test_order_shuffles_epochs_and_sorts_inside_a_step():
         assert (np.diff(lengths[step]) >= 0).all()
 
 
-def families(weights: bool = False) -> list[Example]:
+def families(weights: bool = False) -> list[TokenExample]:
     """Twelve pairs of three patients, whose prompts begin with 70 tokens of a record."""
     rng = np.random.default_rng(3)
     records = rng.integers(2, 60, (3, 70)).tolist()
     return [
-        Example([*records[i % 3], *rng.integers(2, 60, 1 + i).tolist()], rng.integers(2, 60, 2 + i % 4).tolist(),
+        TokenExample([*records[i % 3], *rng.integers(2, 60, 1 + i).tolist()], rng.integers(2, 60, 2 + i % 4).tolist(),
                 0.5 + i if weights else None)
         for i in range(12)
     ]  # fmt: skip
@@ -181,15 +181,15 @@ def test_padding_is_on_the_right_and_carries_no_loss():
 
 
 def test_bad_pairs_are_named():
-    def refused(data: list[Example], message: str, **changes: Any) -> None:
+    def refused(data: list[TokenExample], message: str, **changes: Any) -> None:
         with pytest.raises(BadInput, match=message):
             run_sft(tiny_model(), tiny_tokenizer(), data, replace(SETTINGS, **changes))
 
     refused([], "no pair")
-    refused([Example([1], [2]), Example([1], [])], "pair 1 has an empty")
-    refused([Example([1] * 9, [2])], "pair 0 is 10 tokens long", max_length=9)
-    refused([Example([1], [2])], "not a multiple of micro_batch", micro_batch=3)
-    refused([Example([1], [2]), Example([1], [2], 1.0)], "some SFT pairs have a weight and others none")
+    refused([TokenExample([1], [2]), TokenExample([1], [])], "pair 1 has an empty")
+    refused([TokenExample([1] * 9, [2])], "pair 0 is 10 tokens long", max_length=9)
+    refused([TokenExample([1], [2])], "not a multiple of micro_batch", micro_batch=3)
+    refused([TokenExample([1], [2]), TokenExample([1], [2], 1.0)], "some SFT pairs have a weight and others none")
 
 
 class Killed(BaseException):
@@ -295,7 +295,7 @@ def test_checkpoints_of_another_training_are_refused(tmp_path):
             run_sft(tiny_model(), tiny_tokenizer(), data, changed, tmp_path)
 
 
-def loss_of(model: Any, pair: Example) -> torch.Tensor:
+def loss_of(model: Any, pair: TokenExample) -> torch.Tensor:
     """-log p of each completion token, one pair at a time."""
     ids = torch.tensor([[*pair.prompt_ids, *pair.completion_ids]])
     lines = model(input_ids=ids).logits[0].log_softmax(-1)
@@ -316,7 +316,7 @@ def test_a_weight_changes_the_direction_of_the_gradient_and_not_its_scale_alone(
     assert torch.cosine_similarity(unweighted, expected, dim=0) < 0.95
 
 
-def gradient_of_a_step(data: list[Example], micro: int) -> torch.Tensor:
+def gradient_of_a_step(data: list[TokenExample], micro: int) -> torch.Tensor:
     """The gradient that the first step of a training has in its batch of eight."""
     from ghar.trainers.sft.trainer import CompletionTrainer
 
@@ -353,7 +353,8 @@ def test_the_weights_with_the_lowest_validation_loss_are_kept(tmp_path, monkeypa
     """Validation pairs of another rule: what is learned makes them worse, so an early point is the best one."""
     monkeypatch.chdir(tmp_path)
     valid = [
-        Example(pair.prompt_ids, [30 + pair.prompt_ids[0] % 4, 1, 1][: 2 + i % 2]) for i, pair in enumerate(pairs(7))
+        TokenExample(pair.prompt_ids, [30 + pair.prompt_ids[0] % 4, 1, 1][: 2 + i % 2])
+        for i, pair in enumerate(pairs(7))
     ]
     settings = replace(SETTINGS, steps=14, finetune=finetune, rank=4, micro_batch=2, batch_size=4, lr=3e-2)
     keep = tmp_path / "kept" if kept else None

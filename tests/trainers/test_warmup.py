@@ -18,7 +18,7 @@ from ghar.errors import BadInput
 from ghar.llm.demo_model import build_tokenizer
 from ghar.llm.policy import OppositePolicy
 from ghar.rewards.terms import chain
-from ghar.trainers.sft.examples import read_lessons
+from ghar.trainers.sft.examples import read_examples
 from ghar.trainers.sft.pairs import tokenised
 from ghar.trainers.sft.warmup import WarmupResult, chosen, sample_references
 from ghar.trainers.teacher import taught
@@ -110,9 +110,9 @@ def test_what_is_rehearsed_stands_behind_the_lessons_and_counts_as_no_sample(
     taught(system, config, tokenizer, tmp_path / "a" / "lessons.npz")
     few = replace(config, env=replace(config.env, in_flight=16))
     taught(system, few, tokenizer, tmp_path / "b" / "lessons.npz")
-    whole, parts = (read_lessons(tmp_path / name / "lessons.npz") for name in "ab")
+    whole, parts = (read_examples(tmp_path / name / "lessons.npz") for name in "ab")
     pairs = [pair for _, pair in tokenised(tokenizer, [*found.accepted, *first, *second])]
-    assert whole == parts and whole.pairs == pairs and whole.references == warmup.references
+    assert whole == parts and whole.train == pairs and whole.references == warmup.references
     assert whole.about["samples answered rightly by the teacher"] == f"{warmup.rate:.1%}"
 
 
@@ -161,7 +161,7 @@ def test_lessons_do_not_depend_on_a_kill_or_on_the_parts(small_system, config, t
         counting = {small_system.training.teacher: lambda: Counting(limit)}
         system = replace(small_system, fixed={**small_system.fixed, **counting})
         taught(system, own, tokenizer, tmp_path / name / "lessons.npz")
-        return read_lessons(tmp_path / name / "lessons.npz"), len(asked)
+        return read_examples(tmp_path / name / "lessons.npz"), len(asked)
 
     whole, calls = teach("whole", few)
     at_once, _ = teach("at_once", config)
@@ -171,7 +171,7 @@ def test_lessons_do_not_depend_on_a_kill_or_on_the_parts(small_system, config, t
     again, fewer = teach("killed", few)
     assert 0 < left < 4 and fewer < calls
     assert again == whole == at_once
-    assert whole.pairs == [pair for _, pair in tokenised(tokenizer, warmup.accepted)]
+    assert whole.train == [pair for _, pair in tokenised(tokenizer, warmup.accepted)]
     assert whole.references == warmup.references
     assert [path.name for path in (tmp_path / "killed").iterdir()] == ["lessons.npz"]
 

@@ -142,7 +142,8 @@ def with_rllib(system: System[Any], config: Config) -> System[Any]:
         variant = replace(own.variants[own.main], name="rllib", title="RLlib", who="rllib")
         fixed = {**own.fixed, "rllib": lambda: load_policy(path, decisions)}
         variants = {**own.variants, "rllib": variant}
-        return replace(own, fixed=fixed, variants=variants, listed=(*own.listed, "rllib"))
+        report = replace(own.report, listed=(*own.listed, "rllib"))
+        return replace(own, fixed=fixed, variants=variants, report=report)
 
     return system.adapt(with_policy)
 

@@ -136,9 +136,9 @@ def outside_rows(
     found = {(subject, at): row for subject, at, *row in frame.select(*KEYS, *PREDICTED).iter_rows()}
     cases: dict[str, Any] = {case.sample_id: case for case in system.cases.test}
     named = Variant(NAME, str(outside.path.name), who="")
-    report = replace(system.report, numbers=None, answer=None, row=lambda episode, case, variant: {})
+    report = replace(system.report, listed=None, numbers=None, answer=None, row=lambda episode, case, variant: {})
     own = replace(
-        system, name=outside.name, variants={NAME: named}, main=NAME, listed=(NAME,), report=report,
+        system, name=outside.name, variants={NAME: named}, main=NAME, report=report,
         truth=replace(system.truth, needs=lambda case: None),
     )  # fmt: skip
     rows, wrong = [], 0

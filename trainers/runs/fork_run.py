@@ -12,7 +12,7 @@ from ghar.trainers.runs.resume import as_yaml
 
 
 def begin_from(source: Path, config: Config) -> None:
-    """Make config.run_dir, which must not be there, an unfinished run of `config` with the base model, lessons, SFT and
+    """Make config.run_dir, which must not be there, an unfinished run of `config` with base model, examples, SFT and
     metrics of the run `source`. The folder is whole or absent."""
     target = Path(config.run_dir)
     half = target.with_name(f".{target.name}.fork")

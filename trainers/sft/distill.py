@@ -1,4 +1,4 @@
-"""Supervised training on lessons: what a teacher's right episodes say, or what a system has written down itself."""
+"""Supervised training on examples: what a teacher's right episodes say, or what a system has written down itself."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def learn(
     config: Config,
     model: Any,
     tokenizer: Any,
-    lessons: TrainingExamples,
+    examples: TrainingExamples,
     keep: Path | None,
     epochs: int | None = None,
     log: Log = lambda row: None,
@@ -30,8 +30,8 @@ def learn(
     With validation pairs the weights with the lowest loss on them are kept, which is computed every quarter of an epoch
     (Figure 2 of KARE's paper), and the settings are those of its Table 6.
     """
-    settings = imitation(config, len(lessons.pairs), epochs)
-    if lessons.valid:
-        quarter = max(1, round(len(lessons.pairs) / settings.batch_size / 4))
+    settings = imitation(config, len(examples.train), epochs)
+    if examples.valid:
+        quarter = max(1, round(len(examples.train) / settings.batch_size / 4))
         settings = replace(settings, warmup=WARMUP, schedule="cosine", log_every=quarter)
-    return run_sft(model, tokenizer, lessons.pairs, settings, keep, lessons.valid, log, title)
+    return run_sft(model, tokenizer, examples.train, settings, keep, examples.valid, log, title)

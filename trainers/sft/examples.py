@@ -16,30 +16,30 @@ import numpy as np
 
 from ghar.errors import BadInput
 from ghar.rewards.compose import Reference
-from ghar.trainers.sft.pairs import Example
+from ghar.trainers.sft.pairs import TokenExample
 
 
 @dataclass(frozen=True)
 class TrainingExamples:
-    """pairs: replies to imitate; valid: pairs whose loss decides which weights are kept, none for the last ones;
+    """train: replies to imitate; valid: those whose loss decides which weights are kept, none for the last ones;
     references: by sample id (Eq. 15 of GHAR); about: numbers for the summary."""
 
-    pairs: Sequence[Example]
-    valid: Sequence[Example]
+    train: Sequence[TokenExample]
+    valid: Sequence[TokenExample]
     references: Mapping[str, Reference]
     about: Mapping[str, Any]
 
 
-def write_lessons(path: Path, lessons: TrainingExamples) -> None:
+def write_examples(path: Path, examples: TrainingExamples) -> None:
     """One npz: all token ids in a row (int32), the lengths that part them (int64 [pairs, 2]), weights (NaN: none), how
     many pairs train, the rest as JSON bytes.
 
     Written whole or not at all.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    pairs = [*lessons.pairs, *lessons.valid]
-    references = {key: asdict(reference) for key, reference in lessons.references.items()}
-    texts = {"train": len(lessons.pairs), "about": dict(lessons.about), "references": references}
+    pairs = [*examples.train, *examples.valid]
+    references = {key: asdict(reference) for key, reference in examples.references.items()}
+    texts = {"train": len(examples.train), "about": dict(examples.about), "references": references}
     partial = path.with_name(f".{path.name}.partial")
     with partial.open("wb") as file:
         np.savez_compressed(
@@ -59,8 +59,8 @@ def write_lessons(path: Path, lessons: TrainingExamples) -> None:
 DAMAGES = (OSError, EOFError, ValueError, KeyError, RuntimeError, SyntaxError, tokenize.TokenError)
 
 
-def read_lessons(path: Path) -> TrainingExamples:
-    """What `write_lessons` wrote. BadInput when the file is damaged (its checksums tell)."""
+def read_examples(path: Path) -> TrainingExamples:
+    """What `write_examples` wrote. BadInput when the file is damaged (its checksums tell)."""
     try:
         with np.load(path) as file:
             ids, lengths, weights = file["ids"], file["lengths"], file["weights"].tolist()
@@ -69,7 +69,7 @@ def read_lessons(path: Path) -> TrainingExamples:
         raise BadInput(f"{path} is damaged ({error}): start with resume=never to train anew.") from None
     parts = np.split(ids, np.cumsum(lengths.reshape(-1))[:-1])
     pairs = [
-        Example(prompt.tolist(), reply.tolist(), None if np.isnan(weight) else weight)
+        TokenExample(prompt.tolist(), reply.tolist(), None if np.isnan(weight) else weight)
         for prompt, reply, weight in zip(parts[::2], parts[1::2], weights, strict=True)
     ]
     references = {key: Reference(**value) for key, value in texts["references"].items()}

@@ -15,7 +15,7 @@ from torch import Tensor
 from ghar.trainers.rl.fast.last_layer import only_at
 from ghar.trainers.rl.fast.rows import collate, packed, prefix_groups
 from ghar.trainers.rl.trajectory import Row
-from ghar.trainers.sft.pairs import IGNORE, Example
+from ghar.trainers.sft.pairs import IGNORE, TokenExample
 
 DISTINCT = 4  # groups in a step at least: a step of one patient's turns would learn that patient
 
@@ -30,7 +30,7 @@ class PackedPairs:
     weights: np.ndarray | None
 
 
-def groups_of(pairs: Sequence[Example], batch_size: int) -> list[list[int]]:
+def groups_of(pairs: Sequence[TokenExample], batch_size: int) -> list[list[int]]:
     """Pairs that begin alike, by index, in groups that are trained on in one step; () alone."""
     texts = [np.array([*pair.prompt_ids, *pair.completion_ids], np.int64) for pair in pairs]
     most = max(1, batch_size // DISTINCT)

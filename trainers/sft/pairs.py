@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ghar.envs.system import Example
 from ghar.episode import Act, Episode
 from ghar.llm.tokens import Tokenizer, encode_choices, encode_many
 
@@ -15,7 +16,7 @@ IGNORE = -100  # label of a token without loss, as torch and TRL have it
 
 
 @dataclass(frozen=True)
-class Example:
+class TokenExample:
     """What to say after what: token ids, the completion's end token included when the reply should end there.
 
     weight: of each of its completion's tokens. Without weights the loss is the mean over the completion tokens of a
@@ -27,7 +28,7 @@ class Example:
     weight: float | None = None
 
 
-def tokenised(tokenizer: Tokenizer, episodes: Iterable[Episode]) -> list[tuple[str, Example]]:
+def tokenised(tokenizer: Tokenizer, episodes: Iterable[Episode]) -> list[tuple[str, TokenExample]]:
     """The replies of episodes with their prompts, as (role, token ids), to be imitated."""
     records = [r for e in episodes for r in e.trace if isinstance(r.effect, Act)]
     acts: list[Any] = [record.effect for record in records]
@@ -36,28 +37,28 @@ def tokenised(tokenizer: Tokenizer, episodes: Iterable[Episode]) -> list[tuple[s
         (act.role, pair)
         for act, pair in zip(
             acts,
-            pairs_of(tokenizer, [(act.prompt, reply.text.strip(), act.choices, None) for act, reply in
-                                 zip(acts, replies, strict=True)]),
+            tokenise_examples(tokenizer, [Example(act.prompt, reply.text.strip(), act.choices, None)
+                                          for act, reply in zip(acts, replies, strict=True)]),
             strict=True,
         )
     ]  # fmt: skip
 
 
-def pairs_of(tokenizer: Tokenizer, texts: Sequence[tuple[str, str, tuple[str, ...], float | None]]) -> list[Example]:
-    """(prompt, reply, choices, weight) as token ids; of a reply among choices those that an engine would choose.
+def tokenise_examples(tokenizer: Tokenizer, examples: Sequence[Example]) -> list[TokenExample]:
+    """Examples as token ids; of a reply among choices those that an engine would choose.
 
-    weight: of the pair against others: each of its completion's tokens gets its share.
+    Each of a reply's tokens gets its share of the example's weight.
     """
-    choices = {some: encode_choices(tokenizer, some) for _, _, some, _ in texts if some}
-    prompts, replies = encode_many(tokenizer, [text[0] for text in texts], [text[1] for text in texts])
+    choices = {one.choices: encode_choices(tokenizer, one.choices) for one in examples if one.choices}
+    prompts, replies = encode_many(tokenizer, [one.prompt for one in examples], [one.reply for one in examples])
     found = []
-    for (_, reply, some, weight), prompt, free in zip(texts, prompts, replies, strict=True):
-        ids = list(choices[some][some.index(reply)]) if some else free
-        found.append(Example(prompt, ids, None if weight is None else weight / len(ids)))
+    for one, prompt, free in zip(examples, prompts, replies, strict=True):
+        ids = list(choices[one.choices][one.choices.index(one.reply)]) if one.choices else free
+        found.append(TokenExample(prompt, ids, None if one.weight is None else one.weight / len(ids)))
     return found
 
 
-def dataset(pairs: Sequence[Example]) -> Any:
+def dataset(pairs: Sequence[TokenExample]) -> Any:
     """Hugging Face's dataset of the pairs: input_ids, labels, and weight where they have one."""
     from datasets import Dataset
 

@@ -28,7 +28,7 @@ from ghar.trainers.runs.checkpoint import other_processes
 from ghar.trainers.runs.distributed import gather, on_main, rank, world
 from ghar.trainers.runs.manifest import fault, seal
 from ghar.trainers.sft.arguments import SFTSettings, arguments_of, has_masters
-from ghar.trainers.sft.pairs import Example, collate, dataset
+from ghar.trainers.sft.pairs import TokenExample, collate, dataset
 
 if TYPE_CHECKING:
     from peft import PeftConfig
@@ -61,10 +61,10 @@ class SFTResult:
 def run_sft(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    pairs: Sequence[Example],
+    pairs: Sequence[TokenExample],
     cfg: SFTSettings,
     keep: Path | None = None,
-    valid: Sequence[Example] = (),
+    valid: Sequence[TokenExample] = (),
     log: Log = lambda row: None,
     title: str = "SFT",
 ) -> SFTResult:
@@ -221,7 +221,7 @@ def _callback(
     return Callback()
 
 
-def _origin(pairs: Sequence[Example], valid: Sequence[Example], cfg: SFTSettings) -> str:
+def _origin(pairs: Sequence[TokenExample], valid: Sequence[TokenExample], cfg: SFTSettings) -> str:
     """What a training is, as JSON: its data, its settings but for those that change memory only, its processes."""
     digest = hashlib.sha256(np.int64(len(pairs)).tobytes())
     for pair in (*pairs, *valid):
@@ -251,7 +251,7 @@ def _newest(keep: Path, origin: str) -> str | None:
     return None
 
 
-def _check(pairs: Sequence[Example], cfg: SFTSettings) -> None:
+def _check(pairs: Sequence[TokenExample], cfg: SFTSettings) -> None:
     if not pairs:
         raise BadInput("SFT has no pair to train on; collect warm-up episodes first")
     if len({pair.weight is None for pair in pairs}) > 1:

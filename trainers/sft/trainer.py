@@ -28,7 +28,7 @@ Collate = Callable[[list[dict[str, Any]]], Mapping[str, Any]]  # rows to one bat
 
 
 class CompletionTrainer(SFTTrainer):
-    """The loss of `pairs.Example` over the whole batch of a step, micro-batches and processes alike."""
+    """The loss of `pairs.TokenExample` over the whole batch of a step, micro-batches and processes alike."""
 
     def compute_loss(
         self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None

@@ -139,7 +139,7 @@ def samples_of(shop: StudyJobs, config: Config) -> pl.DataFrame:
 
 
 def fork(source: Path, config: Config) -> None:
-    """Begin a run folder with another run's base model, lessons and SFT, so that both differ in what comes after alone.
+    """Begin a run folder with another run's base model, examples and SFT: both differ in what comes after alone.
 
     Nothing happens where the run has begun. BadInput where the two are not of one model, cohort, task and seed.
     """

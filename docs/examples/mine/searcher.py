@@ -48,6 +48,6 @@ def rule(act: Act, usual: str) -> str:
     return act.prompt.splitlines()[1] if act.role == "search" else usual
 
 
-def build(records: Records, settings: Settings) -> System[Case]:
+def build(records: Records, settings: Settings) -> System:
     known = partial(rule, usual=usual_label(records))
     return graph_system(records, settings, episode, known, agents=("searcher",), roles=("think", "search", "answer"))

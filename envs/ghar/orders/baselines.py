@@ -37,7 +37,7 @@ class OrderRule:
     number: Callable[[OrderQuestion], int]
 
     def __call__(self, act: Act) -> str:
-        number = self.number(act.facts["case"])
+        number = self.number(act.facts["question"])
         return f"yes {number}" if number else "no"
 
 

@@ -10,7 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ghar.data.cohort import Task
 from ghar.data.tasks.order_check import OrderQuestion
+from ghar.envs.case import Case
 from ghar.envs.system import Variant
 from ghar.episode import Act, Episode, EpisodeGenerator, Evidence, Parsed, Prediction, ReasoningStep, Reply, Retrieve
 from ghar.kg.contraindications import CONTRAINDICATION
@@ -19,6 +21,8 @@ from ghar.llm.parsing import parse_choice, parse_query
 from ghar.llm.prompts import load_prompts
 
 ROLES = ("retrieve", "followup", "metapaths", "summarise", "continue", "predict")
+NAME, LABELS = "order_check", ("no", "yes")
+ORDERS = Task(NAME, "Is the order contraindicated by a recorded condition?", LABELS)
 SEARCH, ANSWER = "search", "answer"
 SEPARATOR = " - "  # between the parts of a fact
 HIERARCHY = f"{SEPARATOR}parent-child{SEPARATOR}"  # of two diseases
@@ -61,9 +65,9 @@ class OrderEpisodes:
         self.templates = load_prompts("ghar.envs.ghar", "orders", ROLES)
         self.menu = "\n".join(f"{number}. {part.text}" for number, part in enumerate(self.partitions, 1))
 
-    def episode(self, question: OrderQuestion) -> EpisodeGenerator:
+    def episode(self, case: Case[OrderQuestion]) -> EpisodeGenerator:
         """Returns whether the order is contraindicated; the last reply names the condition too."""
-        spec, history = self.spec, ()
+        question, spec, history = case.reads, self.spec, ()
         limit = len(question.conditions) if spec.decision == "always" else spec.max_iterations
         while len(history) < limit and (yield from self._searches(question, history)):
             history = (*history, (yield from self._search(question, history)))
@@ -71,9 +75,9 @@ class OrderEpisodes:
         label = None if final.value is None else int(final.value > 0)
         return Prediction(label, history, truncated=len(history) == limit)
 
-    def direct(self, question: OrderQuestion) -> EpisodeGenerator:
+    def direct(self, case: Case[OrderQuestion]) -> EpisodeGenerator:
         """The answer from the order and the conditions alone."""
-        final = yield self._predict(question, ())
+        final = yield self._predict(case.reads, ())
         return Prediction(None if final.value is None else int(final.value > 0))
 
     def _searches(self, question: OrderQuestion, history: tuple[ReasoningStep, ...]):
@@ -143,7 +147,8 @@ class OrderEpisodes:
         if parse is None:
             parse = _OneOf(choices)
         facts: dict[str, Any] = {
-            "case": question, "query": query, "history": history, "evidence": evidence, "partitions": self.partitions,
+            "question": question, "query": query, "history": history, "evidence": evidence,
+            "partitions": self.partitions,
         }  # fmt: skip
         agent = "low" if role == "summarise" else "top"
         return Act(agent, role, prompt, choices, template.max_tokens, len(history), parse, facts)
@@ -157,9 +162,15 @@ class _OneOf:
         return parse_choice(reply, self.choices)
 
 
-def play_order(question: OrderQuestion, variant: Variant) -> EpisodeGenerator:
+def order_case(question: OrderQuestion) -> Case[OrderQuestion]:
+    """A question as an episode reads it."""
+    about = question.sample_id, question.subject_id, question.visit_id
+    return Case(*about, question.text, (), ORDERS, question.label, question, credentialed=question.credentialed)
+
+
+def play_order(case: Case[OrderQuestion], variant: Variant) -> EpisodeGenerator:
     """A question as a variant plays it, whose spec has an `episode`."""
-    return variant.spec.episode(question)
+    return variant.spec.episode(case)
 
 
 def facts_of(evidence: Evidence, drug: str) -> Evidence:

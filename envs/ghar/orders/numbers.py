@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ghar.data.tasks.order_check import GROUPS, OrderQuestion
-from ghar.envs.ghar.orders.episode import named_condition
+from ghar.envs.case import Case
+from ghar.envs.ghar.orders.episode import LABELS, named_condition
 from ghar.envs.system import Variant
 from ghar.episode import Episode
 from ghar.metrics.bootstrap import Interval, patient_codes, patient_weights
@@ -16,13 +17,13 @@ from ghar.metrics.policy import acted, policy_summary
 from ghar.metrics.rows import Row, paired, patients_of
 from ghar.metrics.seeds import between_seeds
 
-LABELS = ("no", "yes")
 MAIN = "ghar_rl"
 COLUMNS = {"accuracy": "correct", "named": "named", "retrievals": "retrievals", "reward": "reward"}
 
 
-def order_row(episode: Episode, question: OrderQuestion, variant: Variant) -> dict[str, Any]:
+def order_row(episode: Episode, case: Case[OrderQuestion], variant: Variant) -> dict[str, Any]:
     """named: whether the answer is right and, where it is yes, names a condition against the drug."""
+    question = case.reads
     right = episode.prediction.label == question.label
     named = named_condition(episode) or 0
     return {

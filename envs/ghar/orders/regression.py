@@ -29,7 +29,7 @@ class FactRegression:
     search: Callable[[Sequence[str]], Sequence[Evidence]]
 
     def __call__(self, act: Act) -> str:
-        question, history = act.facts["case"], act.facts["history"]
+        question, history = act.facts["question"], act.facts["history"]
         if act.role != "summarise":
             found = confirmed(history)
             return f"yes {found}" if found else "no"

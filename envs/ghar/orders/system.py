@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any
 
 from ghar.config import Config
-from ghar.data.cohort import Task
 from ghar.data.tasks.order_check import OrderQuestion
 from ghar.data.tasks.splits import Splits
+from ghar.envs.case import Case
 from ghar.envs.ghar.label_only import STAGE
 from ghar.envs.ghar.orders.baselines import (
     AnswerMemory,
@@ -21,22 +21,21 @@ from ghar.envs.ghar.orders.baselines import (
     SentenceRule,
     sentence_encoder,
 )
-from ghar.envs.ghar.orders.episode import ROLES, OrderEpisodes, OrderSpec, play_order
-from ghar.envs.ghar.orders.numbers import LABELS, MAIN, by_group, order_numbers, order_row
+from ghar.envs.ghar.orders.episode import NAME, ORDERS, ROLES, OrderEpisodes, OrderSpec, order_case, play_order
+from ghar.envs.ghar.orders.numbers import MAIN, by_group, order_numbers, order_row
 from ghar.envs.ghar.orders.regression import FactRegression
 from ghar.envs.ghar.orders.reward import score_order
 from ghar.envs.ghar.orders.teacher import OrderTeacher
 from ghar.envs.ghar.settings import Settings
 from ghar.envs.graph_cases import graph_corpus
 from ghar.envs.records import Records
-from ghar.envs.system import Reporting, SftExamples, System, Training, Variant
+from ghar.envs.system import Example, Reporting, SftExamples, System, Training, Variant
 from ghar.episode import Act, Episode, EpisodeGenerator, Evidence, Retrieve
 from ghar.errors import BadInput
 from ghar.kg.contraindications import CONTRAINDICATION, contraindications
 from ghar.llm.policy import FunctionPolicy, Policy
 from ghar.rewards.compose import EpisodeReward
 
-NAME = "order_check"
 READS = "reads"
 BASELINES = {
     "usual": "Usual answer", "drug_memory": "Memory of drugs", "patient_memory": "Memory of patients",
@@ -60,9 +59,9 @@ class DirectAnswer:
     def __init__(self, episodes: OrderEpisodes):
         self.episodes = episodes
 
-    def episode(self, question: OrderQuestion) -> EpisodeGenerator:
+    def episode(self, case: Case[OrderQuestion]) -> EpisodeGenerator:
         """The answer alone."""
-        return self.episodes.direct(question)
+        return self.episodes.direct(case)
 
 
 def build_order_system(records: Records, settings: Settings) -> System[OrderQuestion]:
@@ -74,6 +73,7 @@ def build_order_system(records: Records, settings: Settings) -> System[OrderQues
         )
     corpus, partitions = graph_corpus(records)
     splits, graph = records.limited(every), records.primekg
+    cases = Splits(*(tuple(map(order_case, part)) for part in (splits.train, splits.valid, splits.test)))
     price = settings.prices[0] if settings.prices else 0.0
     spec = OrderSpec(settings.max_iterations or _most_conditions(every), config.retriever.top_n)
     edges = contraindications(graph)
@@ -93,16 +93,15 @@ def build_order_system(records: Records, settings: Settings) -> System[OrderQues
             diseases[drug].append(name_of(disease))
     made = System(
         name="ghar",
-        task=Task(NAME, "Is the order contraindicated by a recorded condition?", LABELS),
+        task=ORDERS,
         agents=("top", "low"),
         roles=ROLES,
-        cases=splits,
+        cases=cases,
         episode=play_order,
         corpus=corpus,
         reward=partial(_reward, config, price),
         variants=_variants(spec, partitions, settings),
         main=MAIN,
-        listed=LISTED,
         read_by=lambda reader: made,
         fixed={
             **scripted, **_baselines(every.train, diseases),
@@ -113,15 +112,15 @@ def build_order_system(records: Records, settings: Settings) -> System[OrderQues
         training=Training(
             teacher="scripted",
             rehearsal={READS: 1.0},
-            stages={STAGE: lambda reader: _label_pairs(OrderEpisodes(spec, partitions), splits, settings.label_epochs)},
-            texts=lambda: _prompts(OrderEpisodes(spec, partitions), splits.train),
+            stages={STAGE: lambda reader: _label_pairs(OrderEpisodes(spec, partitions), cases, settings.label_epochs)},
+            texts=lambda: _prompts(OrderEpisodes(spec, partitions), cases.train),
         ),
         report=Reporting(
+            listed=LISTED,
             row=order_row,
             numbers=order_numbers,
             summary=partial(by_group, draw={"seed": config.seed, "resamples": config.eval.bootstrap}),
             counts={**counts, **records.graph_counts()},
-            answer=_in_words,
         ),
     )
     return made
@@ -173,28 +172,24 @@ def _baselines(
     return {name: lambda make=make: FunctionPolicy(OrderRule(make())) for name, make in numbers.items()}
 
 
-def _label_pairs(episodes: OrderEpisodes, cases: Splits[OrderQuestion], epochs: int) -> SftExamples:
+def _label_pairs(episodes: OrderEpisodes, cases: Splits[Case[OrderQuestion]], epochs: int) -> SftExamples:
     """Each question without a search, and its answer with the first condition against the drug."""
     return SftExamples(_pairs(episodes, cases.train), _pairs(episodes, cases.valid), epochs=epochs)
 
 
 def _pairs(
-    episodes: OrderEpisodes, questions: Sequence[OrderQuestion]
-) -> list[tuple[str, str, tuple[str, ...], float]]:
-    asked: list[tuple[Act, OrderQuestion]] = [(next(episodes.direct(question)), question) for question in questions]
+    episodes: OrderEpisodes, cases: Sequence[Case[OrderQuestion]]
+) -> list[Example]:
+    asked: list[tuple[Act, OrderQuestion]] = [(next(episodes.direct(case)), case.reads) for case in cases]
     return [
-        (act.prompt, f"yes {question.against[0] + 1}" if question.against else "no", act.choices, 1.0)
+        Example(act.prompt, f"yes {question.against[0] + 1}" if question.against else "no", act.choices)
         for act, question in asked
     ]
 
 
-def _prompts(episodes: OrderEpisodes, questions: Sequence[OrderQuestion]) -> list[str]:
-    return [next(episodes.direct(question)).prompt for question in questions]
+def _prompts(episodes: OrderEpisodes, cases: Sequence[Case[OrderQuestion]]) -> list[str]:
+    return [next(episodes.direct(case)).prompt for case in cases]
 
 
-def _reward(config: Config, price: float, episode: Episode, question: OrderQuestion) -> EpisodeReward:
-    return score_order(episode, question, config.reward.eta, price)
-
-
-def _in_words(question: OrderQuestion, label: int) -> str:
-    return LABELS[label]
+def _reward(config: Config, price: float, episode: Episode, case: Case[OrderQuestion]) -> EpisodeReward:
+    return score_order(episode, case.reads, config.reward.eta, price)

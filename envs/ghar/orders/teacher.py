@@ -34,7 +34,7 @@ class OrderTeacher:
     stops: bool = True
 
     def __call__(self, act: Act) -> str:
-        question: OrderQuestion = act.facts["case"]
+        question: OrderQuestion = act.facts["question"]
         history: tuple[ReasoningStep, ...] = act.facts["history"]
         found = confirmed(history)
         asked = len(history) * self._size(question)

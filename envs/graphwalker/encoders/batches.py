@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ghar.data.tasks.samples import TimeSeriesSample
+from ghar.data.cohort import Sample
+from ghar.data.tasks.samples import TimeSeries
 from ghar.errors import BadInput
 
 LIMIT = 10.0  # standardised values are cut there: one typing error must not decide
@@ -65,52 +66,52 @@ class Output(NamedTuple):
     penalty: Tensor | float = 0.0
 
 
-def fit_scale(samples: Sequence[TimeSeriesSample]) -> FeatureScale:
+def fit_scale(samples: Sequence[Sample[TimeSeries]]) -> FeatureScale:
     """Mean and deviation by feature; a feature that was never measured, or never varied, gets 0 or 1 for it."""
-    features = samples[0].features
+    features = samples[0].history.features
     known = np.concatenate([known_of(sample, features) for sample in samples])
-    values = np.where(known, np.concatenate([sample.values for sample in samples]), 0).astype(np.float64)
+    values = np.where(known, np.concatenate([sample.history.values for sample in samples]), 0).astype(np.float64)
     count = np.maximum(known.sum(0), 1)
     mean = values.sum(0) / count
     deviation = np.sqrt((known * (values - mean) ** 2).sum(0) / count)
     return FeatureScale(features, mean, np.where(deviation > 1e-6, deviation, 1.0))
 
 
-def known_of(sample: TimeSeriesSample, features: tuple[str, ...]) -> np.ndarray:
+def known_of(sample: Sample[TimeSeries], features: tuple[str, ...]) -> np.ndarray:
     """bool [T, F]: measured in the step, or carried into the first one.
 
     Raises BadInput for other features than the encoder's, for infinity, and for NaN that is said to be measured.
     """
-    if sample.features != features:
+    if sample.history.features != features:
         raise BadInput(f"Sample {sample.sample_id} has other features than the encoder: encode it with the same list.")
-    if not len(sample.hours):
+    if not len(sample.history.hours):
         raise BadInput(f"Sample {sample.sample_id} has no time step: leave it out.")
-    wrong = np.isinf(sample.values) | (sample.observed & np.isnan(sample.values))
+    wrong = np.isinf(sample.history.values) | (sample.history.observed & np.isnan(sample.history.values))
     if wrong.any():
         step, feature = np.argwhere(wrong)[0]
         raise BadInput(
             f"Sample {sample.sample_id} says that {features[feature]} was measured in step {step}, but its value is "
-            f"{sample.values[step, feature]}: correct the value, or mark it as not observed."
+            f"{sample.history.values[step, feature]}: correct the value, or mark it as not observed."
         )
-    known = sample.observed.copy()
-    known[0] |= ~np.isnan(sample.values[0])
+    known = sample.history.observed.copy()
+    known[0] |= ~np.isnan(sample.history.values[0])
     return known
 
 
-def make_batch(samples: Sequence[TimeSeriesSample], scale: FeatureScale) -> SeriesBatch:
+def make_batch(samples: Sequence[Sample[TimeSeries]], scale: FeatureScale) -> SeriesBatch:
     """Samples as tensors. Raises BadInput as `known_of`."""
-    steps, width = max(len(sample.hours) for sample in samples), len(scale.features)
+    steps, width = max(len(sample.history.hours) for sample in samples), len(scale.features)
     shape = (len(samples), steps, width)
     values, filled = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
     known, real = np.zeros(shape, bool), np.zeros(shape[:2], bool)
     hours = np.zeros(shape[:2], np.float32)
     for i, sample in enumerate(samples):
-        own = slice(len(sample.hours))
+        own = slice(len(sample.history.hours))
         known[i, own] = known_of(sample, scale.features)
-        standard = np.clip((sample.values - scale.mean) / scale.deviation, -LIMIT, LIMIT)
+        standard = np.clip((sample.history.values - scale.mean) / scale.deviation, -LIMIT, LIMIT)
         filled[i, own] = np.nan_to_num(standard)  # NaN is a feature before its first value; 0 is the training mean
         values[i] = np.where(known[i], filled[i], 0)
-        hours[i, own], real[i, own] = sample.hours, True
+        hours[i, own], real[i, own] = sample.history.hours, True
     labels = torch.tensor([sample.label for sample in samples])
     of = torch.from_numpy
     return SeriesBatch(of(values), of(known), of(filled), of(hours), of(real), labels)

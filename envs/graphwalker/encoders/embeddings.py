@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 
 from ghar.arrays import load_arrays, save_arrays
-from ghar.data.cohort import Task
-from ghar.data.tasks.samples import TimeSeriesSample
+from ghar.data.cohort import Sample, Task
+from ghar.data.tasks.samples import TimeSeries
 from ghar.data.tasks.splits import Splits
 from ghar.envs.graphwalker.encoders.labels import check_labels
 from ghar.envs.graphwalker.series_text import time_series
@@ -68,7 +68,7 @@ class Embeddings:
 def embed(
     name: Name,
     task: Task,
-    splits: Splits[TimeSeriesSample],
+    splits: Splits[Sample[TimeSeries]],
     *,
     cache: Path,
     seed: int = 0,
@@ -117,17 +117,18 @@ def embed_texts(texts: Sequence[str], model: str = "hashing") -> np.ndarray:
     return vectors[[row[text] for text in texts]]
 
 
-def digest(samples: Sequence[TimeSeriesSample], about: Sequence[object]) -> str:
+def digest(samples: Sequence[Sample[TimeSeries]], about: Sequence[object]) -> str:
     """16 hex digits that change with anything an encoder could see of the samples, and with `about`."""
     known = hashlib.sha256(repr(about).encode())
     for sample in samples:
-        known.update(repr((sample.sample_id, sample.label, sample.features, sample.values.shape)).encode())
-        for array in (sample.hours, sample.values, sample.observed):
+        series = sample.history
+        known.update(repr((sample.sample_id, sample.label, series.features, series.values.shape)).encode())
+        for array in (series.hours, series.values, series.observed):
             known.update(np.ascontiguousarray(array).tobytes())
     return known.hexdigest()[:16]
 
 
-def _text(sample: TimeSeriesSample, task: Task) -> str:
+def _text(sample: Sample[TimeSeries], task: Task) -> str:
     """The whole series as the prompt shows it; the names of codes end with what they measure."""
     return time_series(sample, task, lambda code: code.rpartition("/")[2], budget=sys.maxsize, count=len).text
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ghar.data.cohort import Task
-from ghar.data.tasks.samples import TimeSeriesSample
+from ghar.data.cohort import Sample, Task
+from ghar.data.tasks.samples import TimeSeries
 from ghar.data.tasks.splits import Splits
 from ghar.envs.graphwalker.encoders.embeddings import Embeddings
 from ghar.metrics.bootstrap import RESAMPLES, BootstrapSpread
@@ -11,7 +11,7 @@ from ghar.metrics.clinical import best_threshold, length_of_stay, risk
 
 
 def predictor_scores(
-    found: Embeddings, task: Task, splits: Splits[TimeSeriesSample], *, seed: int = 0, resamples: int = RESAMPLES
+    found: Embeddings, task: Task, splits: Splits[Sample[TimeSeries]], *, seed: int = 0, resamples: int = RESAMPLES
 ) -> dict[str, BootstrapSpread]:
     """Numbers on the test samples: as `ghar.metrics.clinical.risk` for two labels, with the threshold that is best on
     the validation samples, as `length_of_stay` for more."""

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ghar.data.tasks.samples import TimeSeriesSample
+from ghar.data.cohort import Sample
+from ghar.data.tasks.samples import TimeSeries
 from ghar.disk import whole
 from ghar.envs.graphwalker.encoders.adacare import AdaCare
 from ghar.envs.graphwalker.encoders.batches import FeatureScale, Output, SeriesBatch, fit_scale, make_batch
@@ -63,7 +64,7 @@ class TrainedEncoder:
     classes: int
     training: EncoderTraining
 
-    def encode(self, samples: Sequence[TimeSeriesSample]) -> tuple[np.ndarray, np.ndarray]:
+    def encode(self, samples: Sequence[Sample[TimeSeries]]) -> tuple[np.ndarray, np.ndarray]:
         """Embeddings float32 [n, d] and label probabilities float32 [n, classes]."""
         vectors, shares = [], []
         with torch.inference_mode():
@@ -108,8 +109,8 @@ def _device_of(model: nn.Module) -> torch.device:
 
 def train_encoder(
     name: Neural,
-    train: Sequence[TimeSeriesSample],
-    valid: Sequence[TimeSeriesSample],
+    train: Sequence[Sample[TimeSeries]],
+    valid: Sequence[Sample[TimeSeries]],
     classes: int,
     *,
     seed: int,
@@ -137,8 +138,8 @@ def train_encoder(
 
 @dataclass(frozen=True, eq=False)
 class _Data:
-    train: Sequence[TimeSeriesSample]
-    valid: Sequence[TimeSeriesSample]
+    train: Sequence[Sample[TimeSeries]]
+    valid: Sequence[Sample[TimeSeries]]
     scale: FeatureScale
     settings: EncoderTraining
     rng: np.random.Generator

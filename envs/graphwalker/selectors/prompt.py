@@ -25,7 +25,7 @@ import numpy as np
 
 from ghar.data.cohort import Sample, Task
 from ghar.data.tasks.question_files import ChoiceQuestion
-from ghar.data.tasks.samples import TimeSeriesSample
+from ghar.data.tasks.samples import TimeSeries
 from ghar.data.views.visits import TextView
 from ghar.envs.graphwalker.selectors.protocol import Patient
 from ghar.envs.graphwalker.series_text import UNITS, USUAL, number
@@ -55,13 +55,13 @@ class Prompt:
     opening: str = ""
     close: tuple[int, ...] = ()
 
-    def patient(self, sample: TimeSeriesSample, estimate: str | None = None) -> Patient:
+    def patient(self, sample: Sample[TimeSeries], estimate: str | None = None) -> Patient:
         """A sample as pieces, its oldest steps left out where it is too long.
 
         estimate: an encoder's prediction, printed into the record. Raises BadInput when not one step fits.
         """
         about = sample.sample_id, sample.subject_id, sample.label
-        return self._case(about, lambda n: table(sample, n, estimate), len(sample.hours), sample)
+        return self._case(about, lambda n: table(sample, n, estimate), len(sample.history.hours), sample.history)
 
     def question(self, question: ChoiceQuestion, number: int) -> Patient:
         """A medical question as pieces, the first words of its case left out where it is too long.
@@ -100,7 +100,7 @@ class Prompt:
         return self._ids(example_text(text, self.task.labels[label])), self._ids(asked_text(text))
 
     def _case(
-        self, about: tuple[str, int, int], rest: Callable[[int], str], parts: int, series: TimeSeriesSample | None
+        self, about: tuple[str, int, int], rest: Callable[[int], str], parts: int, series: TimeSeries | None
     ) -> Patient:
         """rest: the text without its first n of `parts` parts. about: sample, subject, label."""
 
@@ -183,11 +183,11 @@ def question_head(task: Task) -> str:
     return f"Cases from medical examinations. {task.question}\nPossible answers: {', '.join(task.labels)}\n\n"
 
 
-def table(sample: TimeSeriesSample, dropped: int = 0, estimate: str | None = None) -> str:
+def table(sample: Sample[TimeSeries], dropped: int = 0, estimate: str | None = None) -> str:
     """The record from step `dropped` on; a feature that was never measured in it has no line."""
-    lines = ["hours: " + " ".join(number(hour) for hour in sample.hours[dropped:])]
-    for i, code in enumerate(sample.features):
-        values = sample.values[dropped:, i]
+    lines = ["hours: " + " ".join(number(hour) for hour in sample.history.hours[dropped:])]
+    for i, code in enumerate(sample.history.features):
+        values = sample.history.values[dropped:, i]
         if not np.isnan(values).all():
             lines.append(f"{name_of(code)}: " + " ".join(number(value) for value in values))
     if estimate is not None:

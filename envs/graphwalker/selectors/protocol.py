@@ -21,7 +21,7 @@ import numpy as np
 from ghar.errors import BadInput
 
 if TYPE_CHECKING:
-    from ghar.data.tasks.samples import TimeSeriesSample
+    from ghar.data.tasks.samples import TimeSeries
     from ghar.envs.graphwalker.selectors.graph import PatientGraph
 
 Shots = tuple[int, ...]  # rows of the pool, in the order of the prompt
@@ -62,7 +62,7 @@ class Patient:
     text: str
     shown: tuple[int, ...]
     asked: tuple[int, ...]
-    series: TimeSeriesSample | None
+    series: TimeSeries | None
     dropped: int = 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -20,6 +21,8 @@ VISITS = {
     "subject_id": pl.Int64, "visit_id": pl.Int64, "start": TIME, "end": TIME, "died": pl.Boolean, "death_time": TIME,
 }  # fmt: skip
 
+VISITS_ORDER = ("subject_id", "start")
+
 
 def read_own(name: str, root: Path) -> Cohort:
     """Read and check the cohort of module `name`. BadInput for a module or a cohort that lacks something."""
@@ -29,6 +32,39 @@ def read_own(name: str, root: Path) -> Cohort:
     for wrong in faults(cohort):
         raise BadInput(f"data={name}: {wrong}")
     return cohort
+
+
+def build_cohort(name: str, visits: pl.DataFrame, events: pl.DataFrame) -> Cohort:
+    """Make a cohort of two tables that have its main columns: the others are filled in, and all are sorted.
+
+    visits: subject_id, visit_id, start, end; died is no where it is missing, death_time the end of a visit that died.
+    events: code, time, and visit_id or subject_id or both; recorded is the time where it is missing. description: of
+    the code, else what stands behind its vocabulary. BadInput where a main column is missing.
+    """
+    for what, table, main in (("visits", visits, ("subject_id", "visit_id", "start", "end")),
+                              ("events", events, ("code", "time"))):  # fmt: skip
+        if lacking := [column for column in main if column not in table.columns]:
+            raise BadInput(f"The {what} of {name} have no column {lacking[0]}: give {', '.join(main)}.")
+    if "died" not in visits.columns:
+        visits = visits.with_columns(died=False)
+    if "death_time" not in visits.columns:
+        visits = visits.with_columns(death_time=pl.when("died").then("end"))
+    if "subject_id" not in events.columns:
+        events = events.join(visits.select("visit_id", "subject_id"), on="visit_id", how="left", maintain_order="left")
+    if "recorded" not in events.columns:
+        events = events.with_columns(recorded="time")
+    if "description" not in events.columns:
+        events = events.with_columns(description=pl.col("code").str.replace("^[^/]*/", ""))
+    known = events.group_by("code").agg(pl.col("description").first()).sort("code")
+    codes = known.with_columns(parents=pl.lit([], pl.List(pl.String)))
+    order = ["subject_id", "time", "code"]
+    return Cohort(name, _columns(events, EVENTS).sort(order), codes, _columns(visits, VISITS).sort(*VISITS_ORDER))
+
+
+def _columns(table: pl.DataFrame, columns: dict[str, Any]) -> pl.DataFrame:
+    """These columns in their types, empty where the table has none."""
+    found = [pl.col(name) if name in table.columns else pl.lit(None).alias(name) for name in columns]
+    return table.select(found).cast(columns)
 
 
 def faults(cohort: Cohort) -> list[str]:

@@ -41,10 +41,9 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from ghar.data.cohort import Cohort, Task
+from ghar.data.cohort import NO_VISIT, Cohort, Sample, Task
 from ghar.data.ranges import subject_ranges
 from ghar.data.readers.deaths import DEATH, WHOLE_DAY, is_date, sound_deaths
-from ghar.data.tasks.samples import EventSample
 from ghar.data.tasks.stays import Leakage
 from ghar.errors import BadInput
 
@@ -99,7 +98,7 @@ def ehrshot_labels(cohort: Cohort, task: EhrshotTask) -> Labels:
 
 def ehrshot_samples(
     cohort: Cohort, task: EhrshotTask, *, leakage: Leakage = "paper", labels: pl.DataFrame | None = None
-) -> tuple[Task, list[EventSample]]:
+) -> tuple[Task, list[Sample[pl.DataFrame]]]:
     """The task and its samples, by patient and time; `labels` are the benchmark's own instead of counted ones.
 
     labels: what `ghar.data.readers.meds.read_labels` returns, or `ehrshot_labels`. Raises BadInput when there is none,
@@ -125,7 +124,8 @@ def ehrshot_samples(
         if leakage == "strict":
             static = pl.col("time").is_null()
             shown = shown.filter(static | (pl.col("recorded") <= at).fill_null(False))
-        samples.append(EventSample(f"{task}-{subject}-{i}", subject, at, label, shown))
+        name = f"{task}-{subject}-{i}"
+        samples.append(Sample(name, subject, NO_VISIT, at, shown, label, credentialed=cohort.credentialed))
     return about, samples
 
 

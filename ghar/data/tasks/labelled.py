@@ -19,13 +19,11 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from ghar.data.cohort import Cohort, Sample, Visit
+from ghar.data.cohort import NO_VISIT, Cohort, Sample, Visit
 from ghar.data.tasks.ehrshot import check_order
 from ghar.data.tasks.stays import Leakage, in_order_of
 from ghar.data.visit_codes import NEVER, VisitCodes, without_collector
 from ghar.errors import BadInput
-
-NO_VISIT = -1  # visit_id where a patient has no visit yet
 
 
 @dataclass(eq=False)

@@ -5,13 +5,13 @@ No patient stands behind a question: it is a sample of its own, and its number s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
 from ghar.config import TaskConfig
 from ghar.data.cohort import Task
 from ghar.data.tasks.question_files import LETTERS, ChoiceQuestion, read_parts, read_questions
+from ghar.data.tasks.samples import TextSample
 from ghar.data.tasks.splits import Splits, split_stratified
 from ghar.data.tasks.text_files import TextSet
 from ghar.errors import BadInput
@@ -19,23 +19,7 @@ from ghar.errors import BadInput
 MEDQA, ASKED = "medqa", "Which answer is right?"
 
 
-@dataclass(frozen=True)
-class MedicalQuestion:
-    """A question as a sample of its own patient. subject_id: its line among the questions."""
-
-    question: ChoiceQuestion
-    subject_id: int
-
-    @property
-    def sample_id(self) -> str:
-        return self.question.question_id
-
-    @property
-    def label(self) -> int:
-        return self.question.answer
-
-
-def read_question_set(root: Path, cut: TaskConfig) -> TextSet[MedicalQuestion]:
+def read_question_set(root: Path, cut: TaskConfig) -> TextSet[TextSample[ChoiceQuestion]]:
     """Read the official parts of a folder, or split a file's questions within each answer.
 
     The task's labels are the letters of the options. BadInput for questions of different numbers of options.
@@ -45,7 +29,10 @@ def read_question_set(root: Path, cut: TaskConfig) -> TextSet[MedicalQuestion]:
     if len(counts) != 1:
         raise BadInput(f"{root} has questions of {sorted(counts)} options: give questions of one number.")
     numbers = count()
-    exams = {name: tuple(MedicalQuestion(question, next(numbers)) for question in part) for name, part in parts.items()}
+    exams = {
+        name: tuple(TextSample(one.question_id, next(numbers), one, one.answer) for one in part)
+        for name, part in parts.items()
+    }
     if "all" in exams:
         splits = split_stratified(exams["all"], cut.split, cut.split_seed)
     else:

@@ -1,44 +1,36 @@
-"""Samples of the tasks that show more than visits of codes: all events (EHR-RAG) and time series (GraphWalker)."""
+"""What samples show that is no list of visits: time series (GraphWalker), and texts that no chart holds."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
-import polars as pl
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
-class EventSample:
-    """One prediction from everything that was recorded: `events` has the columns of `Cohort.events`, in time order."""
+class TimeSeries:
+    """A table of T steps by F features, the history of a `Sample`.
 
-    sample_id: str
-    subject_id: int
-    prediction_time: datetime
-    label: int
-    events: pl.DataFrame
-
-
-@dataclass(frozen=True, eq=False)
-class TimeSeriesSample:
-    """One prediction from a table of T steps by F features.
-
-    hours: [T], end of each step in hours since the admission. features: F codes. values: float32 [T, F], the last value
+    features: F codes. hours: [T], end of each step in hours since the admission. values: float32 [T, F], the last value
     of the step, else the last one before it (LOCF); NaN before the first. source: int64 [T, F], the row of
     `Cohort.events` a value is from, -1 for none. observed: bool [T, F], whether it was measured in that step.
-    outcome_time: when the outcome is known at the latest. credentialed: as in `ghar.data.cohort.Sample`.
     """
 
-    sample_id: str
-    subject_id: int
-    visit_id: int
-    prediction_time: datetime
-    label: int
     features: tuple[str, ...]
     hours: np.ndarray
     values: np.ndarray
     source: np.ndarray
     observed: np.ndarray
-    outcome_time: datetime | None = None
-    credentialed: bool = field(default=True, kw_only=True, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class TextSample(Generic[T]):
+    """A question or a text of a file as a sample. subject_id: of the patient that its id names, else its line."""
+
+    sample_id: str
+    subject_id: int
+    text: T
+    label: int

@@ -44,11 +44,11 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from ghar.data.cohort import Cohort, Task
+from ghar.data.cohort import Cohort, Sample, Task
 from ghar.data.ranges import subject_ranges
 from ghar.data.readers.vitals import VARIABLES
 from ghar.data.tasks.icu import COLUMNS, benchmark_stays, icu_stays
-from ghar.data.tasks.samples import TimeSeriesSample
+from ghar.data.tasks.samples import TimeSeries
 from ghar.data.tasks.stays import Leakage, next_return, ordered_within
 from ghar.errors import BadInput
 
@@ -81,7 +81,7 @@ def series_samples(
     last_steps: int = 7,
     stay: Stay = "visit",
     los: Los = "total",
-) -> tuple[Task, list[TimeSeriesSample]]:
+) -> tuple[Task, list[Sample[TimeSeries]]]:
     """The task and its samples, by patient and time; `features` are codes whose events carry numbers.
 
     Raises BadInput for unknown names, steps that are no positive numbers, and when there is no sample.
@@ -92,7 +92,7 @@ def series_samples(
         raise BadInput("features must name at least one code and each only once: correct the list.")
     windows = series_labels(cohort, task, leakage, stay=stay, los=los)
     keep = -(-48 // step_hours) if task == "mortality" else last_steps
-    samples: list[TimeSeriesSample] = []
+    samples: list[Sample[TimeSeries]] = []
     for part in subject_ranges(cohort.scan()):  # of all patients together, values may not fit in memory
         some = windows.filter(pl.col("subject_id").is_between(part.first, part.last))
         events = part.of(cohort.scan()).with_row_index("row", part.before)
@@ -257,7 +257,7 @@ def _measured(
 
 def _hourly(
     events: pl.LazyFrame, rows: pl.DataFrame, features: tuple[str, ...], leakage: Leakage
-) -> list[TimeSeriesSample]:
+) -> list[Sample[TimeSeries]]:
     """A sample for each hour in `rows` by which anything was measured, in arrays that those of one stay share.
 
     strict: a value stands in the hour in which it was stored.
@@ -275,11 +275,13 @@ def _hourly(
     for subject, visit, window, start, until, label, outcome in rows.iter_rows():
         full = table.get((visit, ends[visit, start]))
         steps = (until - start) // timedelta(hours=1)
-        if full is not None and full.observed[:steps].any():
-            parts = (full.hours, full.values, full.source, full.observed)
+        if full is not None and full.history.observed[:steps].any():
+            whole_stay = full.history
+            parts = (whole_stay.hours, whole_stay.values, whole_stay.source, whole_stay.observed)
             name = f"{TASKS['dec'].name}-{subject}-{window}"
             shown = (part[:steps] for part in parts)
-            samples.append(TimeSeriesSample(name, subject, visit, until, label, features, *shown, outcome_time=outcome))
+            series = TimeSeries(features, *shown)
+            samples.append(Sample(name, subject, visit, until, series, label, outcome))
     return samples
 
 
@@ -290,7 +292,7 @@ def _fill(
     name: str,
     step_hours: int,
     keep: int,
-) -> list[TimeSeriesSample]:
+) -> list[Sample[TimeSeries]]:
     """One sample a stay that has values: the arrays filled, carried forward, and cut to the last `keep` steps."""
     cells = {key[0]: part for key, part in measured.partition_by("window", as_dict=True).items()}
     samples = []
@@ -313,17 +315,13 @@ def _fill(
         ends = np.minimum(np.arange(1, steps + 1) * step_hours, hours).astype(np.float32)
         shown = slice(max(steps - keep, 0), None)
         samples.append(
-            TimeSeriesSample(
+            Sample(
                 f"{name}-{subject}-{window}",
                 subject,
                 visit,
                 until,
+                TimeSeries(features, ends[shown], filled[shown], carried[shown], observed[shown]),
                 label,
-                features,
-                ends[shown],
-                filled[shown],
-                carried[shown],
-                observed[shown],
                 outcome,
             )
         )

@@ -2,43 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
 from ghar.config import TaskConfig
 from ghar.data.cohort import Task
+from ghar.data.tasks.samples import TextSample
 from ghar.data.tasks.splits import Splits, split_by_patient
 from ghar.data.tasks.summary_files import SummarisedText, read_text_parts, read_texts
 from ghar.data.tasks.text_files import TextSet
 
 SUMMARY, ASKED = "summary", "Summarise the text as a clinician would."
-WRITTEN = "written"  # the one label: a summary has no classes
+WRITTEN, LABEL = "written", 0  # the one label: a summary has no classes
 
 
-@dataclass(frozen=True)
-class SummarySample:
-    """A text with its reference. subject_id: of the patient that its id names, else its line among the texts."""
-
-    text: SummarisedText
-    subject_id: int
-
-    @property
-    def sample_id(self) -> str:
-        return self.text.text_id
-
-    @property
-    def label(self) -> int:
-        return 0
-
-
-def read_summary_set(root: Path, cut: TaskConfig) -> TextSet[SummarySample]:
+def read_summary_set(root: Path, cut: TaskConfig) -> TextSet[TextSample[SummarisedText]]:
     """Read the official parts of a folder, or split a file's texts by patient. BadInput as the readers raise it."""
     numbers = count()
 
-    def samples(texts: list[SummarisedText]) -> tuple[SummarySample, ...]:
-        lines = [(text, next(numbers)) for text in texts]
-        return tuple(SummarySample(text, line if text.patient is None else text.patient) for text, line in lines)
+    def samples(texts: list[SummarisedText]) -> tuple[TextSample[SummarisedText], ...]:
+        lines = [(one, next(numbers)) for one in texts]
+        return tuple(
+            TextSample(one.text_id, line if one.patient is None else one.patient, one, LABEL) for one, line in lines
+        )
 
     if root.is_dir():
         parts = {name: samples(texts) for name, texts in read_text_parts(root).items()}

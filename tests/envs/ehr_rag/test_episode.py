@@ -14,14 +14,15 @@ from hypothesis import strategies as st
 
 from ghar.data.tasks.cards import CARDS
 from ghar.data.tasks.ehrshot import TASKS, EhrshotTask
+from ghar.envs.case import Case
 from ghar.envs.ehr_rag.context import PromptContext, fit, merge
 from ghar.envs.ehr_rag.episode import (
     AGENTS,
     ROLES,
     EhrRagEpisodes,
     EhrRagSpec,
-    EventCase,
     EventPrediction,
+    EventReading,
     ehr_rag_scene,
 )
 from ghar.envs.ehr_rag.ether import EtherSpec, EventCorpus, EventPassage, EventQuery
@@ -58,8 +59,8 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> EventCorpus:
     return EventCorpus([(1, NOW), (2, NOW), (3, NOW)], spec, ENCODER, *stores, seed=0)
 
 
-def case(place: int = 0, task: EhrshotTask = "guo_los") -> EventCase:
-    return EventCase(f"s{place}", place + 1, place, "", NOW, TASKS[task], CARDS[task], 1)
+def case(place: int = 0, task: EhrshotTask = "guo_los") -> Case[EventReading]:
+    return Case(f"s{place}", place + 1, place, "", (), TASKS[task], 1, EventReading(place, NOW, CARDS[task]))
 
 
 def episodes(method="ehr_rag", prompts="full", rows: int = 40, tokens: int = 10_000, keep: int = 2) -> EhrRagEpisodes:
@@ -78,7 +79,7 @@ class Says:
         return [Completion(one if isinstance(one, str) else one(act)) for one, act in zip(said, acts, strict=True)]
 
 
-def play(corpus: EventCorpus, policy, made: EhrRagEpisodes, who: EventCase) -> tuple[Episode, EventPrediction]:
+def play(corpus: EventCorpus, policy, made: EhrRagEpisodes, who: Case[EventReading]) -> tuple[Episode, EventPrediction]:
     jobs = [EpisodeJob(who.sample_id, 0, lambda: made.episode(who))]
     [episode] = rollout(jobs, dict.fromkeys(AGENTS, policy), corpus, seed=0, in_flight=4)
     assert episode.failure is None and isinstance(episode.prediction, EventPrediction)

@@ -67,7 +67,8 @@ def test_recall_grows_step_by_step_and_is_seen_in_what_prompts_show(system: Syst
     onsets: list[float] = []
     for case, episode in zip(system.cases.test, played, strict=True):
         assert isinstance(episode.prediction, EventPrediction)
-        steps, whole = by_step(case.gold, episode.prediction.lookups), recalls(case.gold, episode.prediction.lookups)
+        gold, lookups = case.reads.gold, episode.prediction.lookups
+        steps, whole = by_step(gold, lookups), recalls(gold, lookups)
         assert steps == sorted(steps) and steps[-1] == pytest.approx(sum(whole.values()) / len(whole))
         assert whole["slope"] == 1.0  # a trajectory shows all of them
         onsets.append(whole["onset"])
@@ -79,7 +80,7 @@ def test_recall_grows_step_by_step_and_is_seen_in_what_prompts_show(system: Syst
 def test_a_search_earns_what_it_was_the_first_to_find_and_costs(system: System[Any], played: list[Episode]) -> None:
     eta = load(["system=ehr_rag"]).reward.eta
     for case, episode in zip(system.cases.test, played, strict=True):
-        reward, found = system.reward(episode, case), gains(episode, case.gold)
+        reward, found = system.reward(episode, case), gains(episode, case.reads.gold)
         acts = [record.effect for record in episode.trace if isinstance(record.effect, Act)]
         for one in found:
             assert one.turn is None or acts[one.turn].role in ("indicators", "refine")
@@ -136,8 +137,8 @@ def test_a_meds_folder_with_labels_and_a_question_in_the_users_words(system: Sys
     assert mine.task.question == words["question"] and mine.origin.credentialed
     assert mine.truth.upper_bounds(mine.cases.test) is None
     [episode, *_], case = play(mine, "scripted"), mine.cases.test[0]
-    assert set(mine.reward(episode, case).terms) == {"orm"} and case.card.meanings == ("stays", "worsens")
-    assert "Does it get worse?" in system.cases.test[0].card.description or "worse" in case.card.description
+    assert set(mine.reward(episode, case).terms) == {"orm"} and case.reads.card.meanings == ("stays", "worsens")
+    assert "Does it get worse?" in system.cases.test[0].card.description or "worse" in case.reads.card.description
     refused = {
         "{": "is no JSON",
         '{"labels": ["a", "b"]}': "has no question",

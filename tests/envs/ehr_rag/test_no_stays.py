@@ -48,7 +48,7 @@ def test_ehr_rag_reads_patients_without_a_stay(outpatients: Path, tmp_path: Path
     cases = [*system.cases.train, *system.cases.valid, *system.cases.test]
     assert len(cases) == PATIENTS and sum(case.label for case in cases) == PATIENTS // 3
     assert records.cohort.visits.is_empty()
-    assert all(case.prediction_time == T0 + timedelta(days=1) for case in cases)
+    assert all(case.reads.prediction_time == T0 + timedelta(days=1) for case in cases)
 
 
 def test_the_rule_has_not_seen_the_label_of_the_patient_it_is_asked_about(outpatients: Path, tmp_path: Path) -> None:

@@ -61,9 +61,10 @@ def said(policy: RuleReader, one: Act, seed: int = 0) -> str:
 
 
 def test_the_patients_are_others_of_the_same_world(system: System[Any], exercises: PretrainingTasks) -> None:
-    own = {case.text + str(case.prediction_time) for part in (system.cases.train, system.cases.test) for case in part}
+    read = (*system.cases.train, *system.cases.test)
+    own = {case.text + str(case.reads.prediction_time) for case in read}
     acts = [r.effect for episode in exercises.episodes for r in episode.trace if isinstance(r.effect, Act)]
-    assert all(one.facts["case"].text + str(one.facts["case"].prediction_time) not in own for one in acts)
+    assert all(one.facts["case"].text + str(one.facts["case"].reads.prediction_time) not in own for one in acts)
     assert {one.role for one in acts} == set(SHARES) == set(exercises.shares) and sum(SHARES.values()) == 1
 
 

@@ -12,8 +12,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from ghar.envs.case import Case
 from ghar.envs.ehr_rag.baselines import Regressions, count_features, fit_shots, read_embeddings
-from ghar.envs.ehr_rag.episode import EventCase
+from ghar.envs.ehr_rag.episode import EventReading
 from ghar.envs.ehr_rag.ether import EventQuery
 from ghar.envs.ehr_rag.stores import Stores
 from ghar.envs.records import Records
@@ -54,7 +55,7 @@ def parts(system: System[Any]) -> tuple[Stores, Regressions]:
     return player.stores, player.fitted
 
 
-def everyone(system: System[Any]) -> list[EventCase]:
+def everyone(system: System[Any]) -> list[Case[EventReading]]:
     return [*system.cases.train, *system.cases.valid, *system.cases.test]
 
 
@@ -130,16 +131,16 @@ def test_it_is_put_to_every_task_of_visits(cache: Path, task: str) -> None:
     for case, episode in zip(system.cases.test, play(system, "scripted"), strict=True):
         assert episode.prediction.label in range(n)
         acts = {act.role: act for act in (r.effect for r in episode.trace) if isinstance(act, Act)}
-        assert len(case.card.meanings) == n and ", ".join(map(str, range(n))) in acts["weigh"].prompt
+        assert len(case.reads.card.meanings) == n and ", ".join(map(str, range(n))) in acts["weigh"].prompt
         assert acts["weigh"].parse(f"Answer: {n - 1}").value == n - 1
         assert acts["weigh"].parse(f"Answer: {n}").error == "outside_labels"
-        end = f"{case.prediction_time:%Y-%m-%d %H:%M:%S}"
+        end = f"{case.reads.prediction_time:%Y-%m-%d %H:%M:%S}"
         assert all(row[1:20] <= end for act in acts.values() for _, row in act.facts["shown"].rows.values())
 
 
 def test_ehrshot_cases_are_numbered_by_their_labels(system: System[Any]) -> None:
     assert all(case.sample_id.startswith(f"guo_readmission-{case.subject_id}-") for case in everyone(system))
-    places = [case.place for case in everyone(system)]
+    places = [case.reads.place for case in everyone(system)]
     assert len(set(places)) == len(places)
 
 
@@ -192,8 +193,8 @@ def test_it_goes_to_another_process(system: System[Any]) -> None:
     policies = dict.fromkeys(system.agents, system.fixed["reader"]())
     again = rollout(jobs, policies, corpus, seed=0, in_flight=8)
     assert [one.prediction for one in again] == [one.prediction for one in first]
-    case = system.cases.test[0]
-    asked = [EventQuery("fever", top_n=2, place=case.place, view=view) for view in ("similar", "newest", "chunks")]
+    place = system.cases.test[0].reads.place
+    asked = [EventQuery("fever", top_n=2, place=place, view=view) for view in ("similar", "newest", "chunks")]
     assert system.corpus.retrieve(asked) == corpus.retrieve(asked)
 
 
@@ -204,7 +205,7 @@ def test_counts_are_of_codes_before_the_time_and_of_their_ancestors(cache: Path,
     found = count_features(parts(system)[0].records(cases, apart=False), codes)
     for i, case in enumerate(cases):
         events = cohort.events.filter(
-            pl.col("subject_id") == case.subject_id, (pl.col("time") <= case.prediction_time).fill_null(True)
+            pl.col("subject_id") == case.subject_id, (pl.col("time") <= case.reads.prediction_time).fill_null(True)
         )
         labs = events["code"].str.starts_with("LAB/").sum()
         assert found[[i]].sum() == events.height + labs
@@ -227,7 +228,7 @@ def test_embeddings_from_elsewhere(system: System[Any], tmp_path: Path, kind: st
     cases = system.cases.test
     path = tmp_path / f"vectors.{kind}"
     subjects = [case.subject_id for case in cases]
-    times = np.array([case.prediction_time for case in cases], dtype="datetime64[us]")
+    times = np.array([case.reads.prediction_time for case in cases], dtype="datetime64[us]")
     vectors = np.arange(2.0 * len(cases), dtype=np.float32).reshape(-1, 2)
     if kind == "npz":
         np.savez(path, subject_id=subjects, prediction_time=times, vector=vectors)
@@ -246,7 +247,7 @@ def test_embeddings_are_a_variant_where_their_file_is_given(cache: Path, system:
     np.savez(
         tmp_path / "v.npz",
         subject_id=[case.subject_id for case in cases],
-        prediction_time=np.array([case.prediction_time for case in cases], dtype="datetime64[us]"),
+        prediction_time=np.array([case.reads.prediction_time for case in cases], dtype="datetime64[us]"),
         vector=np.array([[case.label, 0.5] for case in cases]),
     )
     again = made(cache, f"system.embeddings={tmp_path}/v.npz", "eval.variants=[embeddings]")

@@ -36,8 +36,8 @@ def test_the_options_tell_nothing_and_the_reports_that_count_all(
 ) -> None:
     system, _ = built
     cases = [*system.cases.valid, *system.cases.test]
-    fitted = OptionRegression(system.cases.train, of_option)
-    assert np.mean([fitted.chosen(case) == case.answer for case in cases]) <= 0.30
+    fitted = OptionRegression([case.reads for case in system.cases.train], of_option)
+    assert np.mean([fitted.chosen(case.reads) == case.label for case in cases]) <= 0.30
     found = system.truth.upper_bounds(system.cases.test)
     assert found is not None and 0.3 < found["experience only"] <= found["experience"]
     assert 0.5 < found["experience"] <= found["gold reports"] and found["gold reports"] > 0.9
@@ -65,7 +65,7 @@ def question(kind: Any, options: tuple[str, ...], answer: int, number: int = 1) 
 
 
 def said(rule: Callable[[Act], str], asked: DischargeQuestion) -> str:
-    return rule(Act("top", "predict", "", facts={"case": asked}))
+    return rule(Act("top", "predict", "", facts={"question": asked}))
 
 
 def test_the_usual_answer_is_that_of_questions_as_long() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ghar.envs.exprag.dischargeqa import DischargeQuestion
+from ghar.envs.exprag.dischargeqa import DischargeQuestion, question_case
 from ghar.envs.exprag.episode import ExpragEpisodes, ExpragSpec, experience_text, exprag_scene
 from ghar.envs.exprag.flare import flare, tentative
 from ghar.envs.exprag.report_corpus import FindExcerpts, RankReports
@@ -65,7 +65,7 @@ def play(
     policy: Any, question: DischargeQuestion = QUESTION, spec: ExpragSpec = SPEC, corpus: Any = None, pieces: Any = None
 ):
     corpus = corpus or Fixed()
-    job = EpisodeJob(question.sample_id, 0, lambda: ExpragEpisodes(spec, pieces).episode(question))
+    job = EpisodeJob(question.sample_id, 0, lambda: ExpragEpisodes(spec, pieces).episode(question_case(question)))
     [episode] = rollout([job], {"top": policy}, corpus, seed=0, in_flight=4, steady=True)
     return episode, corpus
 
@@ -201,4 +201,5 @@ def test_the_views_play_it() -> None:
     from ghar.envs.views.games import TextGame
     from ghar.envs.views.gym_view import GymView
 
-    envs.check(GymView(TextGame(exprag_scene(ExpragEpisodes(SPEC), Fixed(), [QUESTION, ADVICE], eta=5.0))))
+    cases = [question_case(QUESTION), question_case(ADVICE)]
+    envs.check(GymView(TextGame(exprag_scene(ExpragEpisodes(SPEC), Fixed(), cases, eta=5.0))))

@@ -12,8 +12,9 @@ import pytest
 from ghar.data.cohort import Sample, Task, Visit
 from ghar.data.tasks.visits import VISIT_TASKS
 from ghar.data.views.reports import PLAIN, stay_reports
+from ghar.envs.case import Case
 from ghar.envs.exprag.episode import ExpragSpec
-from ghar.envs.exprag.label_episode import LabelCase, LabelEpisodes, outcomes_text
+from ghar.envs.exprag.label_episode import LabelEpisodes, outcomes_text
 from ghar.envs.exprag.labels import Asking, experience, index_samples
 from ghar.envs.exprag.report_corpus import ReportCorpus
 from ghar.envs.exprag.rule import MajorityOfOutcomes, outcome_shares
@@ -38,13 +39,13 @@ def records_of(cache: Path, *overrides: str) -> Records:
     return Records(load(["system=exprag", "data.patients=120", f"data.cache={cache}", "task.max_test=8", *overrides]))
 
 
-def play(system: System[LabelCase], name: str) -> list[Episode]:
+def play(system: System[None], name: str) -> list[Episode]:
     variant = system.variants[name]
     jobs = [EpisodeJob(case.sample_id, 0, partial(system.episode, case, variant)) for case in system.cases.test]
     return rollout(jobs, {"top": system.fixed[variant.who]()}, system.corpus, seed=0, in_flight=8, steady=True)
 
 
-def corpus_of(system: System[LabelCase]) -> ReportCorpus:
+def corpus_of(system: System[None]) -> ReportCorpus:
     assert isinstance(system.corpus, ReportCorpus)
     return system.corpus
 
@@ -158,7 +159,7 @@ def test_a_stay_counts_once_and_only_with_a_report(cache: Path) -> None:
     assert experience([late, early, sample(-1, "A", subject=2)], reports) == [late]
 
 
-CASE = LabelCase("s9", 9, 9, "now: gout", TASK, 1, WHEN)
+CASE = Case("s9", 9, 9, "now: gout", (), TASK, 1)
 STAYS = ((71, 2, 0.5), (72, 0, 0.3), (73, 0, 0.2))  # stay, its outcome, its similarity
 RANKED = Evidence(tuple(Passage("gout", "report", outcome, score, stay) for stay, outcome, score in STAYS))
 PIECES = (Passage("course: Walked home.", "excerpt", 72, 1.0, 0), Passage("course: Slept.", "excerpt", 71, 0.5, 1))
@@ -190,7 +191,7 @@ def test_the_label_is_no_part_of_a_prompt(prompts: str) -> None:
     """Two cases that differ in the truth alone look the same; a reply is read as GHAR's is."""
     asked = []
     for label in (0, 1):
-        case = LabelCase("s9", 9, 9, "now: gout", TASK, label, WHEN)
+        case = Case("s9", 9, 9, "now: gout", (), TASK, label)
         playing = LabelEpisodes(ExpragSpec(prompts, 3, 4, 50)).episode(case)  # type: ignore[arg-type]
         next(playing)
         playing.send(RANKED)

@@ -43,7 +43,7 @@ def asked(train: list[DischargeQuestion], total: int = 300) -> list[tuple[str, s
     made = practice(load(["system=exprag"]), train, ExpragEpisodes(SPEC)).exercises(total, 3)
     traces = [record for episode in made.episodes for record in episode.trace]
     records: list[Any] = [record for record in traces if isinstance(record.effect, Act)]
-    return [(r.effect.prompt, r.result.text, r.effect.facts["case"]) for r in records]
+    return [(r.effect.prompt, r.result.text, r.effect.facts["question"]) for r in records]
 
 
 @pytest.mark.slow

@@ -84,7 +84,7 @@ def test_what_a_floor_above_reads(system: System[DischargeQuestion]) -> None:
         "scripted_direct": "rule", "scripted": "rule",
     }  # fmt: skip
     case = system.cases.test[0]
-    assert system.in_words(case, 0b101) == "AC" and case.menu in case.text and case.background in case.text
+    assert system.in_words(case, 0b101) == "AC" and case.reads.menu in case.text and case.reads.background in case.text
     assert system.report.counts["test questions"] == 12 and system.report.counts["reports that can be ranked"] > 0
     prompts = system.training.texts()
     assert prompts and all("answer:" in prompt for prompt in prompts)
@@ -96,8 +96,8 @@ def test_a_row_tells_what_was_ranked_found_and_chosen(system: System[DischargeQu
     [prompt] = [r.effect.prompt for r in play(system, "scripted")[0].trace if isinstance(r.effect, Act)]
     assert row["experience"]["said"] in prompt and row["experience"]["said"].strip()
     assert len(row["experience"]["ranked"]) == 15 and row["experience"]["found"]
-    assert {o["letter"] for o in row["experience"]["options"] if o["right"]} == set(letters(case.answer))
-    assert [o["letter"] for o in row["experience"]["options"]] == list(LETTERS[: len(case.options)])
+    assert {o["letter"] for o in row["experience"]["options"] if o["right"]} == set(letters(case.label))
+    assert [o["letter"] for o in row["experience"]["options"]] == list(LETTERS[: len(case.reads.options)])
     assert rows_of(system, "scripted_direct")[0]["experience"]["ranked"] == []
 
 
@@ -105,7 +105,8 @@ def test_experience_only_tells_nothing_of_the_patient_who_asks(system: System[Di
     both = [play(system, name, Says("A"))[0] for name in ("exprag", "experience_only")]
     case = system.cases.test[0]
     [known], [unknown] = [[r.effect for r in e.trace if isinstance(r.effect, Act)] for e in both]
-    assert case.background and case.background in known.prompt and case.background not in unknown.prompt
+    background = case.reads.background
+    assert background and background in known.prompt and background not in unknown.prompt
     assert known.facts["experience"] == unknown.facts["experience"] and unknown.facts["experience"] in unknown.prompt
 
 

@@ -14,7 +14,7 @@ from benchmarks.order_arms import ARMS, CONTRASTS, OF_SFT, numbers, with_test
 from ghar.config import Config
 from ghar.data.tasks.order_check import OrderQuestion
 from ghar.envs.ghar.orders.baselines import LexicalRule, best_bound
-from ghar.envs.ghar.orders.episode import OrderEpisodes, OrderSpec, ReadReply, facts_of
+from ghar.envs.ghar.orders.episode import OrderEpisodes, OrderSpec, ReadReply, facts_of, order_case
 from ghar.envs.ghar.orders.numbers import difference_over_seeds, mean_over_seeds, order_difference
 from ghar.envs.ghar.orders.regression import fact_features
 from ghar.envs.ghar.orders.reward import score_order
@@ -71,7 +71,7 @@ class Replies:
 
 def played(policy: Any, corpus: Facts | None = None, question: OrderQuestion = QUESTION, **spec: Any) -> Episode:
     episodes = OrderEpisodes(OrderSpec(**{"max_iterations": 4, "top_n": 3, **spec}), MENU)
-    jobs = [EpisodeJob("q", 0, lambda: episodes.episode(question))]
+    jobs = [EpisodeJob("q", 0, lambda: episodes.episode(order_case(question)))]
     return rollout(jobs, {"top": policy, "low": policy}, corpus or Facts(), seed=0, in_flight=1)[0]
 
 

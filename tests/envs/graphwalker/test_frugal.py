@@ -22,7 +22,7 @@ from ghar.envs.graphwalker.frugal import (
     frugal,
     ranked,
 )
-from ghar.envs.graphwalker.selection import ScoredByFunction, WalkCase
+from ghar.envs.graphwalker.selection import ScoredByFunction, WalkStart
 from ghar.envs.graphwalker.selectors.generated import play
 from ghar.envs.graphwalker.selectors.protocol import Shots
 from ghar.envs.graphwalker.selectors.search import lazy
@@ -43,7 +43,7 @@ def game(seed: int, budget: int, prompts: int):
     anchors = tuple(rng.integers(0, 25, 5).tolist())
     unit = rng.normal(size=(25, 3)).astype(np.float32)
     unit /= np.linalg.norm(unit, axis=1, keepdims=True)
-    case = WalkCase("s0", anchors, near.__getitem__, unit @ unit[0], unit)
+    case = WalkStart("s0", anchors, near.__getitem__, unit @ unit[0], unit)
     scored: list[Shots] = []
 
     def entropy(shots: Shots) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ghar.config import Config
-from ghar.envs.graphwalker.episode import WalkerCase
+from ghar.envs.graphwalker.react import Looks
 from ghar.envs.graphwalker.settings import Settings
 from ghar.envs.graphwalker.system import build
 from ghar.envs.graphwalker.text_metrics import text_scores
@@ -39,12 +39,12 @@ def write_questions(path: Path, count: int = 50, options: int = 4) -> Path:
     return path
 
 
-def made(config: Config) -> System[WalkerCase]:
+def made(config: Config) -> System[Looks]:
     assert isinstance(config.system, Settings)
     return build(Records(config), config.system)
 
 
-def rows_of(config: Config, system: System[WalkerCase], name: str, policy: Policy) -> list[dict[str, Any]]:
+def rows_of(config: Config, system: System[Looks], name: str, policy: Policy) -> list[dict[str, Any]]:
     """The columns of an evaluation's rows that the numbers read."""
     variant, rows = system.variant(name), []
     for case, episode in zip(

@@ -16,10 +16,10 @@ from ghar.envs.graphwalker.selection import (
     Greedy,
     ScoredByFunction,
     ScoredByModel,
-    WalkCase,
     WalkEpisodes,
     WalkPrediction,
     WalkSpec,
+    WalkStart,
     walk_scene,
 )
 from ghar.envs.graphwalker.selection_game import CANDIDATE, WALK, WalkGame, demo_walks, greedy_action
@@ -49,7 +49,7 @@ def small(seed: int, budget: int, measured: bool, noisy: bool = False, rows: int
     def entropy(shots: Shots) -> float:
         return noise.setdefault(shots, rng.random()) if noisy else smooth(shots)
 
-    case = WalkCase("s0", anchors, near.__getitem__, unit @ unit[0], unit)
+    case = WalkStart("s0", anchors, near.__getitem__, unit @ unit[0], unit)
     scene = walk_scene(WalkEpisodes(WalkSpec(budget, measured)), ScoredByFunction({"s0": entropy}), [case])
     return scene, entropy, anchors, near
 
@@ -207,7 +207,7 @@ def test_real_patients_walk_as_graphwalker_has_them() -> None:
         assert len(asked) >= len(theirs.shots)
 
 
-def walk_case(pool: ExamplePool, query: SelectionQuery) -> WalkCase:
+def walk_case(pool: ExamplePool, query: SelectionQuery) -> WalkStart:
     """The walk of a real patient: anchors and neighbours as `ghar.envs.graphwalker.selectors.graphwalker` has them."""
     graph = pool.graph
     assert graph is not None
@@ -217,4 +217,4 @@ def walk_case(pool: ExamplePool, query: SelectionQuery) -> WalkCase:
 
     likeness = cosines(pool.vectors, query.vector)
     anchors = tuple(graphwalker.anchors(pool, query))
-    return WalkCase(query.patient.sample_id, anchors, near, likeness, unit_rows(pool.vectors))
+    return WalkStart(query.patient.sample_id, anchors, near, likeness, unit_rows(pool.vectors))

@@ -15,9 +15,9 @@ import pytest
 from ghar.config import Config
 from ghar.envs.graphwalker.corpus import Examples, ExamplesCorpus, SelectExamples, choose, prepare
 from ghar.envs.graphwalker.encoders.train import EncoderTraining
-from ghar.envs.graphwalker.episode import SelectorSpec, WalkerCase
+from ghar.envs.graphwalker.episode import SelectorSpec
 from ghar.envs.graphwalker.pool import EncodedCases, cut_to
-from ghar.envs.graphwalker.react import ROLES
+from ghar.envs.graphwalker.react import ROLES, Looks
 from ghar.envs.graphwalker.report import sections
 from ghar.envs.graphwalker.rule import shares
 from ghar.envs.graphwalker.selectors.protocol import ExamplePool, Name, Selection, SelectionQuery
@@ -75,7 +75,7 @@ def reader_of(tokenizer: Any, network: Any, engine: Any) -> Reader:
 
 
 @pytest.fixture(scope="module")
-def read(source: tuple[str, ...]) -> Iterator[tuple[Config, System[WalkerCase], EnginePolicy]]:
+def read(source: tuple[str, ...]) -> Iterator[tuple[Config, System[Looks], EnginePolicy]]:
     """The system as a tiny model reads it, and that model."""
     config = load(source)
     material: EncodedCases[Any] = series_material(Records(config), own(config), QUICK)
@@ -84,14 +84,14 @@ def read(source: tuple[str, ...]) -> Iterator[tuple[Config, System[WalkerCase], 
         yield config, assemble(material, config, reader_of(tokenizer, network, engine)), EnginePolicy(engine, 0)
 
 
-def played(config: Config, system: System[WalkerCase], name: str, policy: Any) -> list[Episode]:
+def played(config: Config, system: System[Looks], name: str, policy: Any) -> list[Episode]:
     stage = stage_of(system, system.variant(name), config)
     return play(stage, system.cases.test, policy, seed=0, title=name)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_selector_is_a_variant_and_chooses_within_the_rules(
-    read: tuple[Config, System[WalkerCase], EnginePolicy], name: Name
+    read: tuple[Config, System[Looks], EnginePolicy], name: Name
 ) -> None:
     """The corpus checks the rules; here: what is chosen stands before the patient, and rows tell of it."""
     config, system, policy = read
@@ -109,7 +109,7 @@ def test_every_selector_is_a_variant_and_chooses_within_the_rules(
             assert row["scored"] > 0 < row["cost"]["prompts"] and row["cost"]["tokens"] < row["cost"]["scratch"]
 
 
-def test_prompts_are_the_pieces_that_selectors_score(read: tuple[Config, System[WalkerCase], EnginePolicy]) -> None:
+def test_prompts_are_the_pieces_that_selectors_score(read: tuple[Config, System[Looks], EnginePolicy]) -> None:
     config, system, policy = read
     corpus = system.corpus
     assert isinstance(corpus, ExamplesCorpus)
@@ -135,7 +135,7 @@ def test_a_choice_does_not_depend_on_how_many_are_chosen_for(cache: Path) -> Non
         assert [corpus.retrieve([one])[0] for one in asked] == together, name
 
 
-def test_a_selection_is_made_once_for_the_same_weights(read: tuple[Config, System[WalkerCase], EnginePolicy]) -> None:
+def test_a_selection_is_made_once_for_the_same_weights(read: tuple[Config, System[Looks], EnginePolicy]) -> None:
     _, system, policy = read
     corpus, case, engine = system.corpus, system.cases.test[0], policy.engine
     asked = [SelectExamples("", sample_id=case.sample_id, selector="cone")]
@@ -146,7 +146,7 @@ def test_a_selection_is_made_once_for_the_same_weights(read: tuple[Config, Syste
 
 
 def test_examples_are_chosen_for_those_who_are_played_alone(
-    read: tuple[Config, System[WalkerCase], EnginePolicy], monkeypatch: pytest.MonkeyPatch
+    read: tuple[Config, System[Looks], EnginePolicy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At once, though one episode is in flight; of the same split no one else is scored, and nothing is prepared
     again for others who are played later."""
@@ -265,7 +265,7 @@ def test_examples_weigh_by_gain_else_by_place() -> None:
     assert shares(Examples(), 3, 2) == (0.0, 0.0, 1.0)
 
 
-def test_numbers_and_the_report_s_part(read: tuple[Config, System[WalkerCase], EnginePolicy], tmp_path: Path) -> None:
+def test_numbers_and_the_report_s_part(read: tuple[Config, System[Looks], EnginePolicy], tmp_path: Path) -> None:
     config, system, policy = read
     variant = system.variant("graphwalker")
     rows = []
@@ -349,7 +349,7 @@ def test_the_encoders_prediction_is_printed_where_it_is_asked_for(source: tuple[
 
 
 def test_the_encoder_alone_answers_with_its_own_probabilities(
-    read: tuple[Config, System[WalkerCase], EnginePolicy]
+    read: tuple[Config, System[Looks], EnginePolicy]
 ) -> None:
     config, system, _ = read
     for episode in played(config, system, "encoder", None):

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from ghar.envs.kare.episode import KareCase
+from ghar.envs.case import Case
+from ghar.envs.kare.episode import KareReading
 from ghar.envs.records import Records
 from ghar.envs.rollout import EpisodeJob, rollout
 from ghar.envs.system import System, Variant, build
@@ -21,12 +22,12 @@ TINY = (
 )  # fmt: skip
 
 
-def built(*overrides: str) -> System[KareCase]:
+def built(*overrides: str) -> System[KareReading]:
     return build(Records(load(overrides)))
 
 
 def played(
-    system: System[KareCase], variant: Variant, policy: Policy, cases: Sequence[KareCase] | None = None
+    system: System[KareReading], variant: Variant, policy: Policy, cases: Sequence[Case[KareReading]] | None = None
 ) -> list[Episode]:
     jobs = [
         EpisodeJob(case.sample_id, 0, partial(system.episode, case, variant)) for case in cases or system.cases.test
@@ -34,7 +35,7 @@ def played(
     return rollout(jobs, {"top": policy}, system.corpus, seed=0, in_flight=64)
 
 
-def rows_as_reported(system: System[KareCase], name: str) -> list[dict[str, Any]]:
+def rows_as_reported(system: System[KareReading], name: str) -> list[dict[str, Any]]:
     """Rows of a variant that a fixed rule plays."""
     variant, cases = system.variant(name), system.cases.test
     episodes = played(system, variant, system.fixed[variant.who]())

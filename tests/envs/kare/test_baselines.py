@@ -11,7 +11,7 @@ import pytest
 
 from ghar.envs.kare import learner
 from ghar.envs.kare.coagent import CoagentSpec
-from ghar.envs.kare.episode import KareCase, join_both
+from ghar.envs.kare.episode import KareReading, join_both
 from ghar.envs.kare.graph.considerations import considerations_of
 from ghar.envs.records import Records
 from ghar.envs.system import WORDS, System, build
@@ -30,7 +30,7 @@ SMALL = (
 
 
 @pytest.fixture(scope="module")
-def system(tmp_path_factory: pytest.TempPathFactory) -> System[KareCase]:
+def system(tmp_path_factory: pytest.TempPathFactory) -> System[KareReading]:
     folder = tmp_path_factory.mktemp("kare")
     return build(Records(load([*SMALL, f"data.cache={folder / 'cache'}", f"run_dir={folder / 'run'}"])))
 
@@ -46,7 +46,7 @@ class Recorder:
         return [Completion(join_both("because", act.facts["case"].task.labels[0])) for act in acts]
 
 
-def asked(system: System[KareCase], name: str) -> tuple[list[Act], list[Episode]]:
+def asked(system: System[KareReading], name: str) -> tuple[list[Act], list[Episode]]:
     """The acts and episodes of a variant on the test patients, in the same order."""
     recorder = Recorder()
     episodes = played(system, system.variant(name), recorder)
@@ -55,37 +55,37 @@ def asked(system: System[KareCase], name: str) -> tuple[list[Act], list[Episode]
     return [acts[episode.sample_id] for episode in episodes], episodes
 
 
-def test_zero_shot_sees_the_record_and_what_to_weigh(system: System[KareCase]) -> None:
+def test_zero_shot_sees_the_record_and_what_to_weigh(system: System[KareReading]) -> None:
     for act, episode in zip(*asked(system, "zero_shot"), strict=True):
         case = act.facts["case"]
         assert case.text in act.prompt and considerations_of(system.task.name)[0] in act.prompt
-        assert not case.similar and not act.facts["knowledge"] and episode.prediction.label == 0
+        assert not case.reads.similar and not act.facts["knowledge"] and episode.prediction.label == 0
 
 
-def test_few_shot_sees_training_patients_of_each_label(system: System[KareCase]) -> None:
+def test_few_shot_sees_training_patients_of_each_label(system: System[KareReading]) -> None:
     texts = {case.text for case in system.cases.train}
     for act in asked(system, "few_shot")[0]:
-        shown = act.facts["case"].similar.split("\noutcome: ")
-        assert act.facts["case"].similar in act.prompt and not act.facts["knowledge"]
+        shown = act.facts["case"].reads.similar.split("\noutcome: ")
+        assert act.facts["case"].reads.similar in act.prompt and not act.facts["knowledge"]
         outcomes = [text.split("\n")[0] for text in shown[1:]]
         assert outcomes == list(system.task.labels)
         assert shown[0] in texts  # the nearest of the first label is a training patient's record
-    longer = [act.facts["case"].similar.count("outcome: ") for act in asked(system, "few_shot_4")[0]]
+    longer = [act.facts["case"].reads.similar.count("outcome: ") for act in asked(system, "few_shot_4")[0]]
     assert max(longer) == 4
 
 
-def test_few_shot_in_kares_context_sees_communities_and_patients_of_each_label(system: System[KareCase]) -> None:
+def test_few_shot_in_kares_context_sees_communities_and_patients_of_each_label(system: System[KareReading]) -> None:
     acts, _ = asked(system, "kare_few_shot")
     for act in acts:
         case = act.facts["case"]
-        assert case.similar in act.prompt and case.similar.count("outcome: ") == len(system.task.labels)
+        assert case.reads.similar in act.prompt and case.reads.similar.count("outcome: ") == len(system.task.labels)
         assert considerations_of(system.task.name)[0] in act.prompt
         assert {passage.kind for passage in act.facts["evidence"].passages} <= {"community"}
         assert act.facts["knowledge"] in act.prompt
     assert any(act.facts["knowledge"] for act in acts)
 
 
-def test_the_tuned_rag_learns_labels_from_contexts_with_abstracts(system: System[KareCase]) -> None:
+def test_the_tuned_rag_learns_labels_from_contexts_with_abstracts(system: System[KareReading]) -> None:
     pairs = system.training.stages["rag_tuned"](WORDS)
     assert [reply for _, reply, _, _ in pairs.train] == [c.task.labels[c.label] for c in system.cases.train]
     assert all("GENERATED ABSTRACT." in prompt for prompt, *_ in pairs.train)
@@ -95,23 +95,23 @@ def test_the_tuned_rag_learns_labels_from_contexts_with_abstracts(system: System
     assert all("GENERATED ABSTRACT." in act.prompt and act.role == "predict" for act in acts)
 
 
-def test_classic_rag_sees_abstracts_within_the_budget(system: System[KareCase]) -> None:
+def test_classic_rag_sees_abstracts_within_the_budget(system: System[KareReading]) -> None:
     acts, episodes = asked(system, "rag")
     for act, episode in zip(acts, episodes, strict=True):
         evidence: Evidence = act.facts["evidence"]
         assert len(evidence.passages) == 3 and {passage.kind for passage in evidence.passages} == {"abstract"}
         assert all("GENERATED ABSTRACT." in passage.text for passage in evidence.passages)
         assert 0 < len(act.facts["knowledge"].split()) <= 200 and act.facts["knowledge"] in act.prompt
-        assert not act.facts["case"].similar and episode.failure is None
+        assert not act.facts["case"].reads.similar and episode.failure is None
 
 
-def test_a_variant_without_its_guidelines_is_refused(system: System[KareCase]) -> None:
+def test_a_variant_without_its_guidelines_is_refused(system: System[KareReading]) -> None:
     with pytest.raises(ValueError, match="no guidelines yet"):
         system.episode(system.cases.test[0], system.variant("coagent"))
     assert system.prepare(system.variant("few_shot"), Recorder()) == system.variant("few_shot")
 
 
-def test_coagent_learns_how_rare_an_outcome_is(system: System[KareCase], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_coagent_learns_how_rare_an_outcome_is(system: System[KareReading], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learner, "ROUNDS", CoagentSpec(rounds=1, cases=3))
     prepared = system.prepare(system.variant("coagent"), Recorder())
     [episode, *_] = played(system, prepared, Recorder())
@@ -135,7 +135,7 @@ def gloomy() -> Iterator[tuple[str, list[str]]]:
 
 
 def test_a_served_model_predicts_and_is_criticised(
-    system: System[KareCase], gloomy: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    system: System[KareReading], gloomy: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     address, prompts = gloomy
     monkeypatch.setattr(learner, "ROUNDS", CoagentSpec(rounds=1, cases=8, shown=2))

@@ -13,9 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ghar.data.cohort import Task
+from ghar.envs.case import Case
 from ghar.envs.kare import scripted_critic
 from ghar.envs.kare.coagent import MOST, CoagentSpec, advise, learn_guidelines, read_guidelines, regulator
-from ghar.envs.kare.episode import KareCase, KareEpisodes, KareSpec, join_both
+from ghar.envs.kare.episode import KareEpisodes, KareReading, KareSpec, join_both
 from ghar.envs.rollout import EpisodeJob, rollout
 from ghar.episode import Act, Completion, Episode
 from ghar.llm.cached_llm import UnreadableAnswer
@@ -30,13 +31,13 @@ def task() -> Task:
 
 
 @pytest.fixture(scope="module")
-def cases(task: Task) -> list[KareCase]:
+def cases(task: Task) -> list[Case[KareReading]]:
     """Whoever has gout comes back; a cold does not matter."""
     made = []
     for i in range(60):
         gout, cold = i % 3 == 0, i % 2 == 0
         topics = ["disease gout"] * gout + ["disease cold"] * cold + [f"drug d{i % 7}"]
-        made.append(KareCase(f"s{i}", i, i, "now: " + "; ".join(topics), "", tuple(topics), task, int(gout)))
+        made.append(Case(f"s{i}", i, i, "now: " + "; ".join(topics), tuple(topics), task, int(gout), KareReading()))
     return made
 
 
@@ -47,7 +48,7 @@ class Obedient:
         return [Completion(join_both("as told", self.label(act))) for act in acts]
 
     def label(self, act: Act) -> str:
-        case: KareCase = act.facts["case"]
+        case: Case[KareReading] = act.facts["case"]
         told = [topic for topic in case.topics if f"{topic} speaks for {case.task.labels[1]}." in act.prompt]
         return case.task.labels[bool(told)]
 
@@ -58,7 +59,7 @@ class Nothing:
 
 
 def playing(policy: object = None, keep: list[str] | None = None) -> Callable[..., list[Episode]]:
-    def play(cases: Sequence[KareCase], advice: str, seed: int) -> list[Episode]:
+    def play(cases: Sequence[Case[KareReading]], advice: str, seed: int) -> list[Episode]:
         if keep is not None:
             keep.append(advice)
         episodes = KareEpisodes(KareSpec("compact", "within", 100, advice), lambda case: None, len)
@@ -74,7 +75,7 @@ def learn(cases, store: Path, reply=scripted_critic.reply, *, play=None, spec=SP
     )
 
 
-def test_the_critic_finds_what_the_predictor_missed(cases: list[KareCase], task: Task, tmp_path: Path):
+def test_the_critic_finds_what_the_predictor_missed(cases: list[Case[KareReading]], task: Task, tmp_path: Path):
     advices: list[str] = []
     play, spec = playing(keep=advices), replace(SPEC, rounds=9)
     found = learn(cases, tmp_path / "s.jsonl", play=play, spec=spec, first=("Read carefully.",))
@@ -89,7 +90,7 @@ def test_the_critic_finds_what_the_predictor_missed(cases: list[KareCase], task:
     assert found.cost.asked > sum(r.lists for r in found.rounds) and found.cost.prompt_tokens > 0
 
 
-def test_resumed_it_asks_nothing_again(cases: list[KareCase], tmp_path: Path):
+def test_resumed_it_asks_nothing_again(cases: list[Case[KareReading]], tmp_path: Path):
     calls: list[str] = []
 
     def dying(prompt: str) -> str:
@@ -107,7 +108,9 @@ def test_resumed_it_asks_nothing_again(cases: list[KareCase], tmp_path: Path):
     assert again.advice == whole.advice and again.cost.reused == whole.cost.asked
 
 
-def test_the_regulator_is_told_from_the_first_round_to_the_end(cases: list[KareCase], task: Task, tmp_path: Path):
+def test_the_regulator_is_told_from_the_first_round_to_the_end(
+    cases: list[Case[KareReading]], task: Task, tmp_path: Path
+):
     advices: list[str] = []
     found = learn(cases, tmp_path / "s.jsonl", play=playing(keep=advices), regulated=True)
     rule = regulator(task, [case.label for case in cases])
@@ -116,14 +119,14 @@ def test_the_regulator_is_told_from_the_first_round_to_the_end(cases: list[KareC
     assert all("Keep in mind" not in point for r in found.rounds for point in r.points)
 
 
-def test_a_critic_that_says_nothing_usable_changes_nothing(cases: list[KareCase], tmp_path: Path):
+def test_a_critic_that_says_nothing_usable_changes_nothing(cases: list[Case[KareReading]], tmp_path: Path):
     found = learn(cases, tmp_path / "s.jsonl", lambda prompt: "I am sorry.", first=("Read carefully.",))
     assert len(found.rounds) == 3 and all(r.points == ("Read carefully.",) and r.lists == 0 for r in found.rounds)
     assert set(found.rounds[0].failed.values()) == {"no_list"}
     assert found.cost.by_reason == {"no_list": found.cost.asked}
 
 
-def test_unreadable_predictions_are_counted_and_not_criticised(cases: list[KareCase], tmp_path: Path):
+def test_unreadable_predictions_are_counted_and_not_criticised(cases: list[Case[KareReading]], tmp_path: Path):
     class Mumbling(Obedient):
         def label(self, act: Act) -> str:
             return "perhaps"
@@ -132,7 +135,7 @@ def test_unreadable_predictions_are_counted_and_not_criticised(cases: list[KareC
     assert [(r.unreadable, r.wrong, r.right) for r in found.rounds] == [(40, 0, 0)]
 
 
-def test_the_critic_sees_no_case_that_was_right_and_no_regulator(cases: list[KareCase], tmp_path: Path):
+def test_the_critic_sees_no_case_that_was_right_and_no_regulator(cases: list[Case[KareReading]], tmp_path: Path):
     prompts: list[str] = []
     learn(cases, tmp_path / "s.jsonl", lambda p: prompts.append(p) or scripted_critic.reply(p), regulated=True)
     shown = [p for p in prompts if "# Wrong predictions" in p]

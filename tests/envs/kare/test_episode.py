@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 
 from ghar.data.cohort import Task
 from ghar.envs import check
+from ghar.envs.case import Case
 from ghar.envs.kare.episode import (
-    KareCase,
     KareEpisodes,
     KarePrediction,
+    KareReading,
     KareSpec,
     Reasoning,
+    base_text,
     both_prompt,
     join_both,
     kare_scene,
@@ -34,7 +36,8 @@ from ghar.envs.views.gym_view import GymView
 from ghar.episode import Act, Completion, Episode, Evidence, Passage, Retrieve
 
 TASK = Task("kare-mortality", "Will this patient die in the next hospital visit?", ("no", "yes"))
-CASE = KareCase("s1", 1, 11, "Visit 0:\n  Conditions: sepsis", "Similar patient 1 (answer: no): gout", (), TASK, 1)
+READS = KareReading("Similar patient 1 (answer: no): gout")
+CASE = Case("s1", 1, 11, "Visit 0:\n  Conditions: sepsis", (), TASK, 1, READS)
 FOUND = Evidence((
     Passage("Sepsis is grave.", "community", -1, 0.9, 7), Passage("Gout is mild.", "community", -1, 0.4, 3),
 ))  # fmt: skip
@@ -68,8 +71,8 @@ def words(text: str) -> int:
     return len(text.split())
 
 
-def look_up(case: KareCase) -> Retrieve | None:
-    return Retrieve(case.base, None, 2)
+def look_up(case: Case[KareReading]) -> Retrieve | None:
+    return Retrieve(base_text(case), None, 2)
 
 
 def play(
@@ -149,14 +152,15 @@ def test_a_patient_without_knowledge_is_still_predicted() -> None:
 def test_no_prompt_depends_on_the_label(prompt: Any, prompts: Any) -> None:
     """The query's label is in no prompt: the text is the same whatever it is."""
     other = replace(CASE, label=0)
-    assert prompt(CASE, "- known", prompts, "") == prompt(other, "- known", prompts, "") and CASE.base == other.base
+    assert prompt(CASE, "- known", prompts, "") == prompt(other, "- known", prompts, "")
+    assert base_text(CASE) == base_text(other)
 
 
 @pytest.mark.parametrize("prompts", ["full", "compact"])
 def test_both_prefixes_stand_before_the_same_context(prompts: Any) -> None:
     reason, label = (prompt(CASE, "- known", prompts) for prompt in (reason_prompt, label_prompt))
     body = label.partition("\n")[2].rpartition("answer:")[0].strip()
-    assert body in reason and CASE.text in body and CASE.similar in body and "- known" in body
+    assert body in reason and CASE.text in body and CASE.reads.similar in body and "- known" in body
 
 
 passages = st.lists(st.text("ab .\n", max_size=30), max_size=8).map(

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghar.data.cohort import Task
-from ghar.envs.kare.episode import KareCase
+from ghar.envs.case import Case
+from ghar.envs.kare.episode import KareReading
 from ghar.envs.kare.expert_chains import CONFIDENCES, Chain, expert_prompt, gives_away, read_chain, write_chains
 from ghar.llm.cached_llm import UnreadableAnswer
 from ghar.llm.scripted import ScriptedEngine
@@ -19,8 +20,8 @@ TASK = Task("read", "Will this patient come back within 15 days?", ("no", "yes")
 CHAIN = "1. Patient: a grave disease. 4. Reasoning: it comes back. 5. Conclusion: the patient will be readmitted."
 
 
-def case(name: str, label: int = 1) -> KareCase:
-    return KareCase(name, 1, 2, f"disease {name}", "", (f"disease {name}",), TASK, label)
+def case(name: str, label: int = 1) -> Case[KareReading]:
+    return Case(name, 1, 2, f"disease {name}", (f"disease {name}",), TASK, label, KareReading())
 
 
 def reply(chain: str = CHAIN, confidence: str = "very confident") -> str:

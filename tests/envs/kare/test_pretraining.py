@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ghar.envs.case import Case
 from ghar.envs.kare.corpus import ConceptNames
-from ghar.envs.kare.episode import KareCase, parse_both
+from ghar.envs.kare.episode import KareReading, parse_both
 from ghar.envs.kare.pretraining import NamePlace, TemplateBuilder, cast_of
 from ghar.envs.kare.rule import belief
 from ghar.envs.kare.scripted_expert import topics_in
@@ -34,12 +35,12 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Records:
 
 
 @pytest.fixture(scope="module")
-def system(records: Records) -> System[KareCase]:
+def system(records: Records) -> System[KareReading]:
     return build(records)
 
 
 @pytest.fixture(scope="module")
-def made(system: System[KareCase]) -> PretrainingTasks:
+def made(system: System[KareReading]) -> PretrainingTasks:
     assert isinstance(system.training.pretraining, DemoPretraining)
     return system.training.pretraining.exercises(TOTAL, 3)
 
@@ -50,7 +51,7 @@ def acts(episode: Episode) -> list[tuple[Act, str]]:
 
 
 def test_chains_and_labels_follow_from_what_is_shown_or_known_by_heart(
-    records: Records, system: System[KareCase], made: PretrainingTasks
+    records: Records, system: System[KareReading], made: PretrainingTasks
 ) -> None:
     known = belief(records).knowledge
     complete = 0
@@ -107,7 +108,7 @@ def test_what_is_common_is_known_by_heart_against_the_context(records: Records, 
     assert against > 20, "a context that misleads"
 
 
-def test_the_same_seed_gives_the_same_exercises(system: System[KareCase], made: PretrainingTasks) -> None:
+def test_the_same_seed_gives_the_same_exercises(system: System[KareReading], made: PretrainingTasks) -> None:
     assert isinstance(system.training.pretraining, DemoPretraining)
     again = system.training.pretraining.exercises(TOTAL, 3)
     assert [acts(e)[0][0].prompt for e in again.episodes] == [acts(e)[0][0].prompt for e in made.episodes]
@@ -119,14 +120,14 @@ def test_one_sentence_states_its_grades_of_the_name_it_begins_with(records: Reco
     cast = cast_of(records.world, records.names)
     first, second = cast.known["disease"][:2]
     text = f"{first} phenotype absent grade 1 course. {second} of {first} phenotype present grade 2 course."
-    case: Any = type("Case", (), {"text": text, "similar": "", "topics": ()})
+    case = Case("s", 1, 1, text, (), records.task, 0, KareReading())
     [pieces, *_] = TemplateBuilder(cast).template(case, []).texts
     assert [piece for piece in pieces if isinstance(piece, NamePlace)] == [
         NamePlace(first), NamePlace(first, "absent"), NamePlace(second), NamePlace(first), NamePlace(second, "own"),
     ]  # fmt: skip
 
 
-def test_record_and_community_spell_a_name_alike(records: Records, system: System[KareCase]) -> None:
+def test_record_and_community_spell_a_name_alike(records: Records, system: System[KareReading]) -> None:
     """106 of 310 names were spelt with a comma or bracket in the record, and without in the community."""
     written = {topic.split(" ", 1)[1] for case in system.cases.test for topic in case.topics}
     described = {name for name in records.names.values() if plain(name) in written}
@@ -142,7 +143,7 @@ def test_elsewhere_it_practises_as_ghar_does(tmp_path: Path) -> None:
     assert build(Records(load([*TINY, f"data.cache={tmp_path}", "task=new_acutemi"]))).training.pretraining == "ghar"
 
 
-def test_concepts_that_only_later_patients_have_are_in_the_graph(records: Records, system: System[KareCase]) -> None:
+def test_concepts_that_only_later_patients_have_are_in_the_graph(records: Records, system: System[KareReading]) -> None:
     """Nearly every rare entity is shown by one patient: communities of training patients' concepts alone know none."""
     seen = {code for s in records.splits.train for v in s.history for code in (*v.diagnoses, *v.medications)}
     new = {code for s in records.splits.test for v in s.history for code in (*v.diagnoses, *v.medications)} - seen

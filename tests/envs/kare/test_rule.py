@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ghar.data.cohort import Task
-from ghar.envs.kare.episode import KareCase
+from ghar.envs.case import Case
+from ghar.envs.kare.episode import KareReading
 from ghar.envs.kare.graph.considerations import considerations_of
 from ghar.envs.kare.rule import GradeRule
 from ghar.envs.worlds.severity_grades import Knowledge
@@ -11,7 +12,7 @@ from ghar.episode import Act
 from ghar.llm.policy import FunctionPolicy
 
 TASK = Task("kare-readmission", "Back soon?", ("no", "yes"))
-CASE = KareCase("s", 1, 1, "now: disease gout; drug iron", "", ("disease gout", "drug iron"), TASK, 1)
+CASE = Case("s", 1, 1, "now: disease gout; drug iron", ("disease gout", "drug iron"), TASK, 1, KareReading())
 RULE = FunctionPolicy(GradeRule(Knowledge({"drug iron": 2}, {}, lambda grade: int(grade >= 5))))
 
 

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghar.data.cohort import Task
-from ghar.envs.kare.episode import KareCase
+from ghar.envs.case import Case
+from ghar.envs.kare.episode import KareReading
 from ghar.envs.kare.expert_chains import CONFIDENCES, expert_prompt, gives_away, read_chain
 from ghar.envs.kare.scripted_expert import scripted_expert, topics_in
 from ghar.envs.worlds.severity.graph import QUALIFIERS
@@ -19,8 +20,8 @@ EXPERT = scripted_expert(KNOWS, 5)
 LEVELS = ("none", *(str(n) for n in range(10)))
 
 
-def case(record: str, label: int, similar: str = "") -> KareCase:
-    return KareCase("s", 1, 2, record, similar, (), TASK, label)
+def case(record: str, label: int, similar: str = "") -> Case[KareReading]:
+    return Case("s", 1, 2, record, (), TASK, label, KareReading(similar))
 
 
 def chain(record: str, label: int, knowledge: str = "", similar: str = ""):

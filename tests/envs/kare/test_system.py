@@ -15,7 +15,7 @@ import ghar.envs.kare.build as kare_build
 from ghar.config import Config
 from ghar.envs.kare.build import KareGraph
 from ghar.envs.kare.corpus import KareCorpus, PatientGraphs, equations
-from ghar.envs.kare.episode import KareCase, label_prompt, reason_prompt
+from ghar.envs.kare.episode import KareReading, base_text, label_prompt, reason_prompt
 from ghar.envs.kare.methods import look_up
 from ghar.envs.kare.retrieval.community_corpus import ChosenCommunity, SelectCommunities
 from ghar.envs.kare.retrieval.patient_graph import patient_graph
@@ -44,11 +44,11 @@ def configured(cache: Path, *overrides: str) -> Config:
 
 
 @pytest.fixture(scope="module")
-def system(cache: Path) -> System[KareCase]:
+def system(cache: Path) -> System[KareReading]:
     return build(Records(configured(cache)))
 
 
-def shared(system: System[KareCase]) -> Kare:
+def shared(system: System[KareReading]) -> Kare:
     """What all readers share."""
     return system.read_by.__self__  # type: ignore[attr-defined]
 
@@ -66,7 +66,7 @@ class Asked(ScriptedEngine):
         return super().generate(requests)
 
 
-def test_the_rules_rows_say_what_was_found_and_why(system: System[KareCase]) -> None:
+def test_the_rules_rows_say_what_was_found_and_why(system: System[KareReading]) -> None:
     rows = {name: rows_as_reported(system, name) for name in ("scripted", "scripted_base")}
     assert not any(row["retrieved"] for row in rows["scripted_base"]) and any(row["found"] for row in rows["scripted"])
     row = next(row for row in rows["scripted"] if row["found"])
@@ -82,7 +82,7 @@ def test_the_rules_rows_say_what_was_found_and_why(system: System[KareCase]) -> 
     assert tuple(summary["build"]) == BUILT and json.dumps(summary) and not summary["guidelines"]
 
 
-def test_what_stands_in_the_system(system: System[KareCase]) -> None:
+def test_what_stands_in_the_system(system: System[KareReading]) -> None:
     assert system.main in system.variants and set(system.listed) < system.variants.keys()
     assert {v.who for v in system.variants.values()} == {"trained", "sft", "base", "rule", *system.training.stages}
     assert system.training.teacher == "rule" and set(system.training.stages) == {"label_only", "rag_tuned"}
@@ -91,7 +91,7 @@ def test_what_stands_in_the_system(system: System[KareCase]) -> None:
     assert {"test samples with a concept that has no node", "graph nodes"} <= system.report.counts.keys()
 
 
-def test_no_bound_is_told_of_communities_that_the_model_is_not_shown(system: System[KareCase]) -> None:
+def test_no_bound_is_told_of_communities_that_the_model_is_not_shown(system: System[KareReading]) -> None:
     kare, cases = shared(system), system.cases.test
     assert set(kare.ceilings(cases) or {}) == {"parametric", "communities"}
     for variant, bound in (("no_patients", True), ("base", False)):
@@ -99,16 +99,16 @@ def test_no_bound_is_told_of_communities_that_the_model_is_not_shown(system: Sys
         assert (other.ceilings(cases) is not None) == bound
 
 
-def test_another_reader_shares_all_but_the_texts(system: System[KareCase]) -> None:
+def test_another_reader_shares_all_but_the_texts(system: System[KareReading]) -> None:
     other = system.read_by(Reader(count=lambda text: 3 * len(text.split())))
     assert other.corpus is system.corpus and [c.sample_id for c in other.cases.test] == [
         c.sample_id for c in system.cases.test
     ]
-    assert sum(c.dropped for c in other.cases.test) >= sum(c.dropped for c in system.cases.test)
+    assert sum(c.reads.dropped for c in other.cases.test) >= sum(c.reads.dropped for c in system.cases.test)
     assert sum(len(c.text) for c in other.cases.train) < sum(len(c.text) for c in system.cases.train)
 
 
-def test_what_other_processes_play_with_can_be_sent(system: System[KareCase]) -> None:
+def test_what_other_processes_play_with_can_be_sent(system: System[KareReading]) -> None:
     episode, corpus, variant = pickle.loads(pickle.dumps((system.episode, system.corpus, system.variant("scripted"))))
     sent = replace(system, episode=episode, corpus=corpus)
     rule = system.fixed["rule"]()
@@ -116,7 +116,9 @@ def test_what_other_processes_play_with_can_be_sent(system: System[KareCase]) ->
     assert [e.prediction for e in first] == [e.prediction for e in second]
 
 
-def test_what_is_built_is_opened_again(cache: Path, system: System[KareCase], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_built_is_opened_again(
+    cache: Path, system: System[KareReading], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def no_one(*_: Any) -> None:
         raise AssertionError("asked although everything is there")
 
@@ -150,25 +152,26 @@ def test_an_interrupted_summarisation_goes_on(tmp_path: Path, monkeypatch: pytes
         assert report["summaries"][name] == undisturbed[name]
 
 
-def test_no_prompt_knows_the_label_of_its_patient(system: System[KareCase]) -> None:
+def test_no_prompt_knows_the_label_of_its_patient(system: System[KareReading]) -> None:
     """The same patients with the other label get the same prompts and the same communities."""
     kare = shared(system)
     turned = [replace(sample, label=1 - sample.label) for sample in kare.records.splits.test]
     writer = system.cases._writer  # type: ignore[attr-defined]
     for a, b in zip(system.cases.test, writer.cases(turned), strict=True):
-        assert a.label != b.label and (a.text, a.similar, a.base) == (b.text, b.similar, b.base)
-        assert a.neighbours == b.neighbours and look_up("communities", 5, a) == look_up("communities", 5, b)
+        assert a.label != b.label and (a.text, a.reads.similar, base_text(a)) == (b.text, b.reads.similar, base_text(b))
+        assert a.reads.neighbours == b.reads.neighbours and look_up("communities", 5, a) == look_up("communities", 5, b)
         for prompt in (reason_prompt, label_prompt):
             assert prompt(a, "known", "compact") == prompt(b, "known", "compact")
 
 
-def test_only_training_patients_are_shown_and_never_oneself(system: System[KareCase]) -> None:
+def test_only_training_patients_are_shown_and_never_oneself(system: System[KareReading]) -> None:
     train, near = shared(system).records.splits.train, shared(system).near
     for case in system.cases.train:  # training patients are shown others, too
-        assert case.similar.count("outcome: ") == 2 and "outcome: no" in case.similar and "outcome: yes" in case.similar
-    shown = [case.showing(2).similar for case in system.cases.train]
+        similar = case.reads.similar
+        assert similar.count("outcome: ") == 2 and "outcome: no" in similar and "outcome: yes" in similar
+    shown = [case.reads.showing(2).similar for case in system.cases.train]
     assert max(text.count("outcome: ") for text in shown) == 4, "N = 4 of the few-shot rows"
-    assert all(case.showing(0).similar == "" for case in system.cases.train)
+    assert all(case.reads.showing(0).similar == "" for case in system.cases.train)
     texts = {sample.subject_id for sample in train}
     for sample, groups in zip(train, near.of(train), strict=True):
         found = {other.subject_id for group in groups for other in group}
@@ -176,7 +179,7 @@ def test_only_training_patients_are_shown_and_never_oneself(system: System[KareC
         assert all(len({other.label for other in group}) == 1 for group in groups)
 
 
-def test_by_switch_a_similar_patient_is_one_whose_outcome_was_known(system: System[KareCase], cache: Path) -> None:
+def test_by_switch_a_similar_patient_is_one_whose_outcome_was_known(system: System[KareReading], cache: Path) -> None:
     """In the prompts, too: each shown record is one of those patients'."""
     late, told = {}, {}
     for earlier, built_ in (("false", system), ("true", build(Records(configured(cache, "data.earlier=true"))))):
@@ -190,18 +193,18 @@ def test_by_switch_a_similar_patient_is_one_whose_outcome_was_known(system: Syst
             for other in group
         ]
         late[earlier] = shown.count(False)
-        told[earlier] = sum(case.showing(2).similar.count("outcome: ") for case in cases)
+        told[earlier] = sum(case.reads.showing(2).similar.count("outcome: ") for case in cases)
         assert told[earlier] == len(shown) and shown.count(True) > 10
     assert late["true"] == 0 < late["false"] and told["true"] < told["false"]
 
 
-def test_the_nearest_of_two_is_the_nearest_of_one(system: System[KareCase]) -> None:
+def test_the_nearest_of_two_is_the_nearest_of_one(system: System[KareReading]) -> None:
     near, test = shared(system).near, shared(system).records.splits.test
     for sample, vector, groups in zip(test, near.vectors(test), near.of(test), strict=True):
         assert near.trained.find(sample, vector, each=1) == tuple(group[0] for group in groups)
 
 
-def test_evidence_tells_why(system: System[KareCase]) -> None:
+def test_evidence_tells_why(system: System[KareReading]) -> None:
     request = look_up("communities", 10, system.cases.test[0])
     assert request is not None
     [evidence] = system.corpus.retrieve([request])
@@ -209,7 +212,7 @@ def test_evidence_tells_why(system: System[KareCase]) -> None:
     assert len({passage.ident for passage in evidence.passages}) == len(evidence.passages) <= 10
 
 
-def test_others_look_communities_up_by_their_relation(system: System[KareCase]) -> None:
+def test_others_look_communities_up_by_their_relation(system: System[KareReading]) -> None:
     part = next(part for part in system.partitions if part.text == "phenotype present")
     [found] = system.corpus.retrieve([Retrieve("disease heart failure", (part.index,), 2)])
     assert len(found.passages) == 2 and {passage.kind for passage in found.passages} == {"community"}
@@ -222,7 +225,7 @@ class Fixed:
         return [Completion(act.choices[0] if act.choices else "because") for act in acts]
 
 
-def test_a_patient_of_unknown_concepts_is_predicted_without_knowledge(system: System[KareCase]) -> None:
+def test_a_patient_of_unknown_concepts_is_predicted_without_knowledge(system: System[KareReading]) -> None:
     """A concept without a node: named, and no reason to stop."""
     kare = shared(system)
     sample = kare.records.splits.test[0]
@@ -236,7 +239,7 @@ def test_a_patient_of_unknown_concepts_is_predicted_without_knowledge(system: Sy
     assert episode.prediction.label == 0 and not episode.prediction.history[0].retrieved
 
 
-def test_a_patients_graph_is_made_when_it_is_asked_for(system: System[KareCase]) -> None:
+def test_a_patients_graph_is_made_when_it_is_asked_for(system: System[KareReading]) -> None:
     kare = shared(system)
     graph: KareGraph = kare.graph
     sample = kare.records.splits.train[0]

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghar.data.cohort import Task
-from ghar.envs.kare.episode import KareCase, both_prompt, label_prompt, parse_both, reason_prompt
+from ghar.envs.case import Case
+from ghar.envs.kare.episode import KareReading, both_prompt, label_prompt, parse_both, reason_prompt
 from ghar.envs.kare.expert_chains import Chain
-from ghar.envs.kare.training_examples import DistillationData, answers_of, class_weights, lessons, look_up_all
+from ghar.envs.kare.training_examples import DistillationData, answers_of, class_weights, examples_of, look_up_all
 from ghar.envs.system import WORDS
 from ghar.episode import Evidence, Passage, Retrieve
 from tests.envs.kare.playing import TINY, built
@@ -22,15 +23,15 @@ NAMES = ("asthma", "gout", "mumps", "rickets")
 GRADES: dict[str, int] = dict(zip(NAMES, (2, 7, 3, 9), strict=True))
 
 
-def case(number: int, name: str) -> KareCase:
+def case(number: int, name: str) -> Case[KareReading]:
     topic = f"disease {name}"
-    return KareCase(f"s{number}", number, number, f"now: {topic}", "", (topic,), TASK, int(GRADES[name] > 4))
+    return Case(f"s{number}", number, number, f"now: {topic}", (topic,), TASK, int(GRADES[name] > 4), KareReading())
 
 
 CASES = tuple(case(i, NAMES[(i * i + i // 3) % 4]) for i in range(24))
 
 
-def knowledge_of(one: KareCase) -> str:
+def knowledge_of(one: Case[KareReading]) -> str:
     name = one.topics[0].split(" ", 1)[1]
     return f"- {name} has a grade {GRADES[name]} course"
 
@@ -43,7 +44,7 @@ TAUGHT = DistillationData(
 
 
 def test_the_same_context_is_followed_by_what_its_prefix_asks_for() -> None:
-    pairs = lessons(TAUGHT, "multitask", "compact")
+    pairs = examples_of(TAUGHT, "multitask", "compact")
     assert len(pairs) == 23 + 24
     for one, (prompt, reply, choices, weight) in zip(CASES[1:], pairs[:23], strict=True):
         assert prompt == reason_prompt(one, knowledge_of(one), "compact") and prompt.startswith("[Reasoning]")
@@ -58,7 +59,7 @@ def test_weighted_classes_count_the_same_together(names: list[str]) -> None:
     cases = [case(i, name) for i, name in enumerate(names)]
     retrieved = dict.fromkeys((one.sample_id for one in cases), "")
     taught = DistillationData(cases, retrieved, {cases[0].sample_id: Chain("a b c", 0)})
-    pairs = lessons(taught, "multitask_weighted", "compact")
+    pairs = examples_of(taught, "multitask_weighted", "compact")
     total: dict[int, float] = {}
     for one, (_, _, _, weight) in zip(cases, pairs[1:], strict=True):
         total[one.label] = total.get(one.label, 0) + weight
@@ -67,13 +68,13 @@ def test_weighted_classes_count_the_same_together(names: list[str]) -> None:
 
 
 def test_the_ablations_teach_their_part_alone() -> None:
-    both = lessons(TAUGHT, "two_in_one", "compact")
+    both = examples_of(TAUGHT, "two_in_one", "compact")
     assert len(both) == 23  # without a chain there is nothing to join
     for one, (prompt, reply, choices, _) in zip(CASES[1:], both, strict=True):
         assert prompt == both_prompt(one, knowledge_of(one), "compact") and not choices
         assert parse_both(reply, TASK).value == one.label
-    labels = lessons(TAUGHT, "label_only", "compact")
-    assert labels == lessons(TAUGHT, "multitask", "compact")[23:]
+    labels = examples_of(TAUGHT, "label_only", "compact")
+    assert labels == examples_of(TAUGHT, "multitask", "compact")[23:]
     for tasks in ("multitask", "multitask_weighted", "label_only"):
         assert answers_of(TAUGHT, tasks, "compact") == labels
     assert answers_of(TAUGHT, "two_in_one", "compact") == both
@@ -87,7 +88,7 @@ class Communities:
         return [Evidence((Passage(text, "community", -1, 1.0, 0),)) for text in found]
 
 
-def look_up(one: KareCase) -> Retrieve:
+def look_up(one: Case[KareReading]) -> Retrieve:
     return Retrieve(one.topics[0].split(" ", 1)[1], None, 1)
 
 

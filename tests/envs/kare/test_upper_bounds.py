@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghar.data.cohort import Task
-from ghar.envs.kare.episode import KareCase
+from ghar.envs.case import Case
+from ghar.envs.kare.episode import KareReading
 from ghar.envs.kare.upper_bounds import highest_of, kare_ceilings, law_of
 from ghar.envs.worlds.severity import story
 from ghar.envs.worlds.severity_grades import RELATIONS, Knowledge, label_rule
@@ -30,7 +31,7 @@ def test_what_is_shown_lifts_the_ceiling() -> None:
     law = law_of("los")
     assert law is not None and law_of("kare_mortality") is None
     topics = ("disease gout", "disease barpis wenlanosis")
-    case = KareCase("s", 1, 1, "now: " + "; ".join(topics), "", topics, TASK, 7)
+    case = Case("s", 1, 1, "now: " + "; ".join(topics), topics, TASK, 7, KareReading())
     told = "- barpis wenlanosis phenotype present grade 7 course."
     found = kare_ceilings(law, KNOWS, [case], {"s": told})
     assert found["communities"] == law[7].max() == story.LOS_EXACT

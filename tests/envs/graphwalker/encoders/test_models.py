@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from ghar.envs.graphwalker.encoders.concare import ConCare, decorrelation
 from ghar.envs.graphwalker.encoders.smart import EMA_START, Pretraining, Smart, draw_hidden, hide, sinusoids
 from ghar.envs.graphwalker.encoders.train import MODELS
 from ghar.errors import BadInput
-from tests.envs.graphwalker.encoders.series import sample, series
+from tests.envs.graphwalker.encoders.series import changed, sample, series
 
 
 def model_of(name: str) -> nn.Module:
@@ -55,10 +54,10 @@ def test_every_measured_value_counts(name: str) -> None:
     [one] = series(1, 1)
     scale, model = fit_scale(series(0, 30)), model_of(name)
     before = model(make_batch([one], scale)).embedding
-    for step, feature in np.argwhere(one.observed):
-        values = one.values.copy()
+    for step, feature in np.argwhere(one.history.observed):
+        values = one.history.values.copy()
         values[step, feature] += 1.0
-        assert not torch.allclose(model(make_batch([replace(one, values=values)], scale)).embedding, before, atol=1e-6)
+        assert not torch.allclose(model(make_batch([changed(one, values=values)], scale)).embedding, before, atol=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -70,12 +69,12 @@ def test_a_hidden_value_does_not_reach_its_own_prediction(seed: int) -> None:
     stage = Pretraining(Smart(4, 2, 16).encoder, 16).eval()
     batch = make_batch(samples, scale)
     hidden = draw_hidden(batch)
-    changed = []
+    hidden_apart = []
     for i, one in enumerate(samples):
-        own = hidden[i, : len(one.hours)].numpy()
-        raw = np.where(one.observed & own, one.values + rng.normal(3, 1, one.values.shape), one.values)
-        changed.append(sample(i, raw.astype(np.float32), one.observed))
-    other = make_batch(changed, scale)
+        shown, own = one.history, hidden[i, : len(one.history.hours)].numpy()
+        raw = np.where(shown.observed & own, shown.values + rng.normal(3, 1, shown.values.shape), shown.values)
+        hidden_apart.append(sample(i, raw.astype(np.float32), shown.observed))
+    other = make_batch(hidden_apart, scale)
     assert not torch.equal(batch.values, other.values) and torch.equal(batch.known, other.known)
     guess, again = (stage.predictor(stage.encoder(hide(b, hidden))) for b in (batch, other))
     assert torch.equal(guess, again)
@@ -132,13 +131,13 @@ def test_concares_attention_over_time_fades_with_the_hours() -> None:
     states, context = model.channels(batch), model.contexts(batch)
     for b, one in enumerate(samples):
         for f in range(4):
-            last = len(one.hours) - 1
+            last = len(one.history.hours) - 1
             query = states[b, last, f] @ model.query[f]
             scores = []
-            for t in range(len(one.hours)):
+            for t in range(len(one.history.hours)):
                 dot = (query @ (states[b, t, f] @ model.key[f])).item() / math.sqrt(16)
                 beta = math.log1p(math.exp(model.fading[f].item()))
-                passed = float(one.hours[last] - one.hours[t])
+                passed = float(one.history.hours[last] - one.history.hours[t])
                 share = 1 / (1 + math.exp(-dot))
                 scores.append(math.tanh(dot / (beta * math.log(math.e + (1 - share) * passed) + 1e-6)))
             weights = np.exp(scores) / np.exp(scores).sum()
@@ -165,14 +164,14 @@ def test_the_scale_is_that_of_measured_values() -> None:
     for f in range(4):
         cells = []
         for one in samples:
-            cells += [one.values[t, f] for t in range(len(one.hours)) if one.observed[t, f]]
+            cells += [one.history.values[t, f] for t in range(len(one.history.hours)) if one.history.observed[t, f]]
         assert scale.mean[f] == pytest.approx(np.mean(cells), rel=1e-5)
         assert scale.deviation[f] == pytest.approx(np.std(cells), rel=1e-4)
 
 
 def test_what_was_carried_into_the_first_step_counts_once() -> None:
     one = sample(0, np.array([[5.0], [6.0]], np.float32), np.array([[True], [False]]))
-    later = replace(one, observed=np.array([[False], [False]]))
+    later = changed(one, observed=np.array([[False], [False]]))
     scale = fit_scale([one, later])
     batch = make_batch([later], scale)
     assert batch.known[0, :, 0].tolist() == [True, False]
@@ -181,7 +180,7 @@ def test_what_was_carried_into_the_first_step_counts_once() -> None:
 def test_a_feature_that_nobody_has_is_no_obstacle() -> None:
     samples = series(7, 6)
     for one in samples:
-        one.values[:, 2], one.observed[:, 2] = np.nan, False
+        one.history.values[:, 2], one.history.observed[:, 2] = np.nan, False
     scale = fit_scale(samples)
     assert (scale.mean[2], scale.deviation[2]) == (0, 1)
     for name in MODELS:
@@ -191,13 +190,13 @@ def test_a_feature_that_nobody_has_is_no_obstacle() -> None:
 def test_values_that_cannot_be_are_refused() -> None:
     samples = series(8, 5)
     scale = fit_scale(samples)
-    step, feature = np.argwhere(samples[3].observed)[0]
+    step, feature = np.argwhere(samples[3].history.observed)[0]
     for value in (np.nan, np.inf):
-        values = samples[3].values.copy()
+        values = samples[3].history.values.copy()
         values[step, feature] = value
         with pytest.raises(BadInput, match=f"s3 says that VITAL/feature {feature} was measured in step {step}"):
-            make_batch([*samples[:3], replace(samples[3], values=values)], scale)
+            make_batch([*samples[:3], changed(samples[3], values=values)], scale)
     with pytest.raises(BadInput, match="other features"):
-        make_batch([replace(samples[0], features=("VITAL/other",))], scale)
+        make_batch([changed(samples[0], features=("VITAL/other",))], scale)
     with pytest.raises(BadInput, match="no time step"):
-        make_batch([replace(samples[0], hours=np.empty(0))], scale)
+        make_batch([changed(samples[0], hours=np.empty(0))], scale)

@@ -22,7 +22,7 @@ from ghar.envs.graphwalker.selectors.graph import build_graph
 from ghar.envs.worlds.severity import generate_world
 from ghar.envs.worlds.severity.charts import charted_world
 from ghar.errors import BadInput
-from tests.envs.graphwalker.encoders.series import series
+from tests.envs.graphwalker.encoders.series import changed, series
 
 TASK = Task("series-test", "Will it rise?", ("no", "yes"))
 SHORT = EncoderTraining(hidden=16, epochs=6, pretrain=2, batch=32, lr=5e-3, patience=4)
@@ -120,10 +120,10 @@ def test_the_cache_knows_every_change_of_a_sample() -> None:
     samples = series(3, 4)
     keys = {digest(samples, [1]), digest(samples, [2]), digest(samples[:3], [1])}
     for change in ("values", "hours"):
-        array = getattr(samples[0], change).copy()
+        array = getattr(samples[0].history, change).copy()
         array[0] += 1
-        keys.add(digest([replace(samples[0], **{change: array}), *samples[1:]], [1]))
-    keys.add(digest([replace(samples[0], observed=~samples[0].observed), *samples[1:]], [1]))
+        keys.add(digest([changed(samples[0], **{change: array}), *samples[1:]], [1]))
+    keys.add(digest([changed(samples[0], observed=~samples[0].history.observed), *samples[1:]], [1]))
     keys.add(digest([replace(samples[0], label=1 - samples[0].label), *samples[1:]], [1]))
     assert len(keys) == 7 and digest(samples, [1]) in keys
 

@@ -79,7 +79,7 @@ def test_a_long_record_loses_its_oldest_steps_and_says_how_many() -> None:
     patient = prompt.patient(sample)
     assert patient.dropped > 0 and max(len(patient.shown), len(patient.asked)) <= prompt.room == 140
     assert patient.text == table(sample, patient.dropped)
-    assert str(int(sample.hours[-1])) in patient.text.splitlines()[0]
+    assert str(int(sample.history.hours[-1])) in patient.text.splitlines()[0]
     more = table(sample, patient.dropped - 1)
     assert len(f"Example:\n{more}\nAnswer: yes\n\n") > prompt.room - 1, "one step more would have fitted"
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from typing import Any
 
 import numpy as np
 
-from ghar.data.tasks.samples import TimeSeriesSample
+from ghar.data.tasks.samples import TimeSeries
 from ghar.envs.graphwalker.selectors.graph import build_graph
 from ghar.envs.graphwalker.selectors.protocol import (
     Ask,
@@ -70,11 +69,9 @@ def make_patient(rng: np.random.Generator, number: int, subject: int, steps: int
     hours = np.arange(1, steps + 1, dtype=np.float32) * 24
     source = np.where(np.isnan(values), -1, 0)
     label = int(rng.integers(0, 2))
-    series = TimeSeriesSample(
-        f"s{number}", subject, number, datetime(2100, 1, 1), label, FEATURES, hours, values, source, ~np.isnan(values)
-    )
+    series = TimeSeries(FEATURES, hours, values, source, ~np.isnan(values))
     ids = tuple(rng.integers(2, 60, 6).tolist())
-    return Patient(series.sample_id, subject, label, f"text of {number}", ids, (*ids, 61), series)
+    return Patient(f"s{number}", subject, label, f"text of {number}", ids, (*ids, 61), series)
 
 
 def make_world(seed: int, rows: int = 30, queries: int = 6, **chosen: Any) -> tuple[ExamplePool, list[SelectionQuery]]:
