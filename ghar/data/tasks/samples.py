@@ -1,4 +1,4 @@
-"""Samples of the tasks that show more than visits of codes: all events (EHR-RAG) and time series (GraphWalker)."""
+"""Samples of the tasks that show time series (GraphWalker)."""
 
 from __future__ import annotations
 
@@ -6,18 +6,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 import numpy as np
-import polars as pl
-
-
-@dataclass(frozen=True, eq=False)
-class EventSample:
-    """One prediction from everything that was recorded: `events` has the columns of `Cohort.events`, in time order."""
-
-    sample_id: str
-    subject_id: int
-    prediction_time: datetime
-    label: int
-    events: pl.DataFrame
 
 
 @dataclass(frozen=True, eq=False)
