@@ -89,5 +89,3 @@ def ehrshot_samples(
             shown = shown.filter(static | (pl.col("recorded") <= at).fill_null(False))
         samples.append(EventSample(f"{task}-{subject}-{i}", subject, at, label, shown))
     return about, samples
-
-

@@ -100,6 +100,7 @@ codes = st.tuples(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(codes), st.integers(-1, 9), st.sampled_from(["paper", "strict"]))
 def test_what_is_shown_is_what_was_there(rows, hours, leakage):
     events = [(1, visit[1], code, START + at * HOUR, START + known * HOUR) for visit, code, at, known in rows]
