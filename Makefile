@@ -35,9 +35,14 @@ test: check
 	@if [ -n "$(TREE)" ] && [ -z "$$(git status --porcelain)" ] && [ "$$(git rev-parse 'HEAD^{tree}')" = "$(TREE)" ]; then \
 		mkdir -p "$$(dirname $(GREEN))" && echo "$(TREE)" >> $(GREEN); fi
 
+# pyright, which uses one core, goes on beside the tests; what it says stands behind theirs.
 .PHONY: check
-check: lint .tools/.ready
-	$(PYTEST) $(PARALLEL) -m 'not slow and not heavy and not gpu'
+check: $(CHECKED) .tools/.ready
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+	$(BIN)/pyright > .venv/pyright.txt & types=$$!; \
+		$(PYTEST) $(PARALLEL) -m 'not slow and not heavy and not gpu'; tests=$$?; \
+		wait $$types; types=$$?; cat .venv/pyright.txt; exit $$((tests + types))
 
 .PHONY: green
 green:

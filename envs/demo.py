@@ -13,14 +13,14 @@ from ghar.data.readers.mimic4 import read_mimic4
 from ghar.disk import cache_of
 from ghar.envs.worlds.severity.world import World, generate_world, world_folder
 
-PATIENTS, WORDS = 300, 48  # of the generated world; of a patient's text
+PATIENTS, SEED, WORDS = 300, 0, 48  # of the generated world; of a patient's text
 ETA = 5.0  # weight of the outcome, as in conf/reward
 
 
 @cache
-def demo_cohort(folder: str | None = None, patients: int = PATIENTS, seed: int = 0) -> tuple[World, Cohort]:
+def demo_cohort(folder: str | None = None, patients: int = PATIENTS) -> tuple[World, Cohort]:
     """The generated world and its patients, kept under `folder` (None: the user's cache folder)."""
     kept = cache_of(folder)
-    root = world_folder(kept, seed, patients)
-    world = generate_world(root, seed=seed, patients=patients)
+    root = world_folder(kept, SEED, patients)
+    world = generate_world(root, seed=SEED, patients=patients)
     return world, read_mimic4(root, kept / "cohorts", charts=False)

@@ -8,9 +8,9 @@ from typing import Any
 
 from ghar.envs import system as systems
 from ghar.envs.case import R
+from ghar.envs.generators import through
 from ghar.envs.records import Records
 from ghar.envs.system import System, Variant
-from ghar.envs.through import through
 from ghar.episode import Act, Episode, EpisodeGenerator
 from ghar.errors import BadInput
 from ghar.llm.policy import Policy

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from threading import Thread
 from typing import Any, Protocol
 
+from ghar.envs.generators import Returned, resume
 from ghar.episode import (
     Act,
     AuditRecord,
@@ -200,10 +201,9 @@ def _resume(active: _Active) -> None:
     """Send the results into the generator and note what it asks for next, or its end."""
     results = tuple(active.results[i] for i in range(len(active.effects)))
     active.trace.extend(AuditRecord(effect, result) for effect, result in zip(active.effects, results, strict=True))
-    try:
-        effect = active.generator.send(next(iter(results), None) if active.single else results)
-    except StopIteration as stop:
-        _end(active, stop.value)
+    effect = resume(active.generator, next(iter(results), None) if active.single else results)
+    if isinstance(effect, Returned):
+        _end(active, effect.value)
         return
     active.single = not isinstance(effect, tuple)
     active.effects = (effect,) if active.single else effect

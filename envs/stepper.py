@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from ghar.envs.generators import Returned, resume
 from ghar.envs.rollout import Corpus, derive_seed
 from ghar.envs.system import System, Variant, mark_of
 from ghar.episode import (
@@ -113,10 +114,9 @@ class SteppedEpisode:
             self._resume(results[0] if self._single else results)
 
     def _resume(self, value: object) -> None:
-        try:
-            effect = self._generator.send(value)
-        except StopIteration as stop:
-            self._end(stop.value)
+        effect = resume(self._generator, value)
+        if isinstance(effect, Returned):
+            self._end(effect.value)
             return
         self._single = not isinstance(effect, tuple)
         self._effects = (effect,) if self._single else effect

@@ -74,13 +74,13 @@ def write_mark(folder: Path, credentialed: bool) -> None:
     (folder / MARK).write_text(json.dumps(asdict(Provenance(False, credentialed))) + "\n")
 
 
-def learned_from_credentialed(path: Path, sealed: str = "manifest.json") -> bool:
+def learned_from_credentialed(path: Path) -> bool:
     """Whether a model has learned from credentialed patients: its own mark or that of the model below it says so, or it
-    is one of GHAR's (it has the file `sealed`) without any mark. Models from elsewhere, which have neither, were
+    is one of GHAR's (it has a manifest) without any mark. Models from elsewhere, which have neither, were
     trained on no one's patients here."""
     places = (path, path.parent / "sft")  # the weights of a step belong on the model that lies beside it
     marks = [found for found in map(_mark_in, places) if found is not None]
-    return any(marks) if marks else (path / sealed).is_file()
+    return any(marks) if marks else (path / "manifest.json").is_file()
 
 
 def weights_of_credentialed(checkpoints: Path) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -128,13 +128,6 @@ def closing_turn(episode: Episode, spec: RewardSpec) -> int:
     raise ValueError(f"episode {episode.sample_id!r} has no turn that its outcome could be attributed to")
 
 
-def observe(running: RunningNormaliser, episodes: Iterable[Episode], spec: RewardSpec) -> None:
-    """Show the costs of training episodes to the running normaliser; failed episodes are left out."""
-    for episode in episodes:
-        if episode.failure is None:
-            running.observe((term, value) for _, term, value in costs(episode, spec))
-
-
 def score_episode(
     episode: Episode,
     label: int,
@@ -145,7 +138,7 @@ def score_episode(
     """R_all = R_cost + η R_orm + R_rank (Eqs. 14, 15, GHAR) and `charges`, given out to the turns that earned it.
 
     reference: None where there is none (validation, or a sample the teacher never got right): rank is 0.
-    normaliser: needed by normalise="running" and only read; see `observe`.
+    normaliser: needed by normalise="running" and only read.
     A failed episode is worth 0 in every term and is left out of training (trainers/rl/trajectory.py): what broke was
     the engine or the retriever, not the policy. A cut one (`Episode.cut`) has earned its costs so far but no outcome:
     the critic's value of where it was cut stands for the rest, and would count on top of it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -102,3 +103,56 @@ def test_what_is_replaced_is_a_field() -> None:
         if given.arg is not None and given.arg not in fields
     ]
     assert not unknown
+
+
+@pytest.mark.slow
+def test_what_tests_alone_use_stands_in_the_tests() -> None:
+    """Each function and class at the top of a module is used by a module, or named in a text or on a page."""
+    used: set[tuple[str, str]] = set()
+    for path, tree in modules().items():
+        used |= set(uses(module_of(path), tree))
+    strings = [text for tree in modules().values() for text in short_texts(tree)]
+    places = [ROOT / "setup.cfg", *ROOT.glob("*.md"), *(ROOT / "conf").rglob("*.yaml")]
+    pages = [*places, *(path for folder in ("docs", "envs") for path in (ROOT / folder).rglob("*.md"))]
+    named = set(re.findall(r"\w+", " ".join([*strings, *(path.read_text() for path in pages)])))
+    dead = [
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
+        for path, tree in modules().items()
+        for node in tree.body
+        if isinstance(node, ast.ClassDef | Function)
+        and not node.name.startswith("__")
+        and node.name not in named
+        and (module_of(path), node.name) not in used
+    ]
+    assert not dead
+
+
+def module_of(path: Path) -> str:
+    """The name that a file is imported under."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts if parts[0] in ("ghar", "benchmarks") else ("ghar", *parts)).removesuffix(".__init__")
+
+
+def uses(module: str, tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """(module, name) of what one module imports, takes from a module that it imports, or reads of its own."""
+    known: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield from ((node.module, alias.name) for alias in node.names)
+            known |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            known |= {alias.asname or alias.name: alias.name for alias in node.names}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in known:
+            yield known[node.value.id], node.attr
+    for place in tree.body:
+        own = place.name if isinstance(place, ast.ClassDef | Function) else None  # which may call itself
+        names = {node.id for node in ast.walk(place) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+        yield from ((module, name) for name in names - {own})
+
+
+def short_texts(tree: ast.Module) -> Iterator[str]:
+    """Texts that may name a thing to be found by its name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < 60:
+            yield node.value

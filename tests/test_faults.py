@@ -53,6 +53,7 @@ def test_glob_is_refused_in_a_sentence(word: str):
             check([f"{key}={word}"])
 
 
+@pytest.mark.slow
 def test_a_launcher_that_cannot_write_says_so(tmp_path: Path):
     (tmp_path / "file").write_text("")
     code = (
@@ -66,6 +67,7 @@ def test_a_launcher_that_cannot_write_says_so(tmp_path: Path):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_process_says_what_happened_to_it_alone(tmp_path: Path):
     """Under torchrun process 0 speaks for all, but not for one that lost the others, which may be process 0 itself."""
     code = (
@@ -109,6 +111,7 @@ def test_a_signal_waits_for_the_step_and_a_second_one_does_not(sent: signal.Sign
     assert inside == [False]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_a_stopped_launcher_leaves_with_130(tmp_path: Path, sent: signal.Signals):

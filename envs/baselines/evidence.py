@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ghar.data.cohort import Sample, Visit
-from ghar.envs.baselines.features import SCOPES, Evidence, Scope, TrainingData, codes_of, vocabulary
+from ghar.envs.baselines.features import SCOPES, CodeEvidence, Scope, TrainingData, codes_of, vocabulary
 from ghar.envs.baselines.severities import SeverityTable, fit_severities
 from ghar.envs.baselines.tables import Boosting, fit_boosting
 from ghar.errors import BadInput
@@ -76,7 +76,7 @@ class BoostingOnEvidence:
 class Columns:
     """Evidence as columns: a path, of all codes or of those that are not `frequent`, of the newest visit or of all."""
 
-    evidence: Evidence
+    evidence: CodeEvidence
     frequent: Mapping[str, int]
     paths: Mapping[str, int]
 
@@ -112,7 +112,7 @@ class SeveritiesOfEvidence:
     """A table with a severity for each frequent code, and for each number behind each path of the others."""
 
     severities: SeverityTable
-    evidence: Evidence
+    evidence: CodeEvidence
     frequent: Mapping[str, int]
     about: Mapping[str, Any]
 
@@ -129,7 +129,7 @@ def fit_severities_evidence(known: TrainingData) -> SeveritiesOfEvidence:
 
 
 def with_statements(
-    samples: Sequence[Sample], evidence: Evidence, frequent: Mapping[str, int]
+    samples: Sequence[Sample], evidence: CodeEvidence, frequent: Mapping[str, int]
 ) -> tuple[Sample, ...]:
     """Put what the graph states about codes that are not `frequent` in their place, as codes of their own."""
 
@@ -143,7 +143,7 @@ def with_statements(
     return tuple(replace(sample, history=tuple(map(visit, sample.history))) for sample in samples)
 
 
-def _evidence(known: TrainingData) -> Evidence:
+def _evidence(known: TrainingData) -> CodeEvidence:
     found = known.evidence()
     if found is None:
         raise BadInput(

@@ -30,7 +30,7 @@ class BaselineModel(Protocol):
         ...
 
 
-class Evidence(Protocol):
+class CodeEvidence(Protocol):
     """What a graph states about codes."""
 
     def of(self, code: str) -> Mapping[str, int]:
@@ -51,7 +51,7 @@ class TrainingData:
     seed: int
     settings: Settings = field(default_factory=Settings)
     notes: Callable[[], EarlierNotes | None] = lambda: None
-    evidence: Callable[[], Evidence | None] = lambda: None
+    evidence: Callable[[], CodeEvidence | None] = lambda: None
 
     @property
     def labels(self) -> np.ndarray:

@@ -66,7 +66,7 @@ class CodeEncoder:
     rarity: Mapping[str, float]
     meaning: Mapping[str, np.ndarray]
     unseen: float
-    _rows: dict[str, _Row] = field(default_factory=dict, repr=False)
+    _rows: dict[str, _ChunkRow] = field(default_factory=dict, repr=False)
 
     @property
     def dimension(self) -> int:
@@ -92,19 +92,19 @@ class CodeEncoder:
             sums.append(weights)
         return _sums(sums, rows)
 
-    def _kept(self, name: str) -> _Row:
+    def _kept(self, name: str) -> _ChunkRow:
         if name not in self._rows:
             self._rows[name] = self._row(name)
         return self._rows[name]
 
-    def _row(self, line: str, asked: bool = False) -> _Row:
+    def _row(self, line: str, asked: bool = False) -> _ChunkRow:
         name, value = _bare(line)
         own = words_of(name)
         whole, single = NAME + " ".join(own), [word for word in dict.fromkeys(own) if word not in SILENT]
         if asked:  # words of no name tell nothing, unless all are so
             single = [word for word in single if word in self.telling] or single
         if not own:
-            return _Row({}, np.zeros(MEANING), 0.0)
+            return _ChunkRow({}, np.zeros(MEANING), 0.0)
         most = max(self.telling.values(), default=1.0)
         weighed = {word: self.telling.get(word, most) for word in single}
         weighed |= dict.fromkeys([*self._names(own)] if asked and whole not in self.rarity else [whole], most)
@@ -114,7 +114,7 @@ class CodeEncoder:
         if meaning is None:
             told = [weighed[word] * self.meaning[word] for word in single if word in self.meaning]
             meaning = _unit(np.sum(told, axis=0)) if told else np.zeros(MEANING)
-        return _Row(weighed, meaning, self.rarity.get(whole, self.unseen) ** 2)
+        return _ChunkRow(weighed, meaning, self.rarity.get(whole, self.unseen) ** 2)
 
     def _names(self, own: Sequence[str]) -> Iterable[str]:
         """The known names in a text, each as long as it can be."""
@@ -134,7 +134,7 @@ class CodeEncoder:
 
 
 @dataclass(frozen=True, eq=False)
-class _Row:
+class _ChunkRow:
     """spelling: term -> rarity. meaning: f64[MEANING]. weight: of the row in a chunk."""
 
     spelling: Mapping[str, float]
@@ -231,7 +231,7 @@ def _factors(found: Any, counts: np.ndarray) -> np.ndarray:
     return np.pad(left, ((0, 0), (0, MEANING - size)))
 
 
-def _sums(sums: Iterable[Mapping[int, float]], rows: Sequence[_Row]) -> np.ndarray:
+def _sums(sums: Iterable[Mapping[int, float]], rows: Sequence[_ChunkRow]) -> np.ndarray:
     """f32[sums, SPELLING + MEANING] of unit length: each a weighted sum of rows of unit length."""
     sums = list(sums)
     place = [(n, row, weight) for n, weights in enumerate(sums) for row, weight in weights.items()]

@@ -22,15 +22,15 @@ SPEC = EhrRagSpec("compact", "ehr_rag", iterations=3, chunks=2, coarse=12, keep=
 ETHER = EtherSpec(alpha=0.75, recent_days=180, early_days=3650, candidates=100, values=5)  # the paper's
 LAYOUT = StoreLayout(10, 2, True, "time")
 WIDTH = 64  # of the vectors
-PATIENTS, ETA = 300, 5.0  # of the generated world; weight of the outcome
+PATIENTS, SEED, ETA = 300, 0, 5.0  # of the generated world; weight of the outcome
 TASK = "guo_los"
 
 
 @cache
-def demo_events(folder: str | None = None, patients: int = PATIENTS, seed: int = 0) -> Scene:
+def demo_events(folder: str | None = None, patients: int = PATIENTS) -> Scene:
     """Long stays (EHRSHOT's guo_los) of a generated world, from its events."""
-    root = world_folder(cache_of(folder), seed, patients)
-    generate_world(root, seed=seed, patients=patients)
+    root = world_folder(cache_of(folder), SEED, patients)
+    generate_world(root, seed=SEED, patients=patients)
     cohort = read_mimic4(root, cache_of(folder) / "cohorts", charts=False)
     encoder = HashingEncoder(WIDTH)
     store = build_event_store(cohort, cache_of(folder) / "stores", encoder, LAYOUT)
@@ -40,5 +40,5 @@ def demo_events(folder: str | None = None, patients: int = PATIENTS, seed: int =
         about, reads = (f"{TASK}-{place}", subject, place), EventReading(place, at, CARDS[TASK])
         cases.append(Case(*about, facts, (), TASKS[TASK], label, reads, credentialed=cohort.credentialed))
     keys = [(case.subject_id, case.reads.prediction_time) for case in cases]
-    corpus = EventCorpus(keys, ETHER, encoder, store, None, seed)
+    corpus = EventCorpus(keys, ETHER, encoder, store, None, SEED)
     return ehr_rag_scene(EhrRagEpisodes(SPEC, words), corpus, cases, ETA)

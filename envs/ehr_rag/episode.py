@@ -25,7 +25,7 @@ from ghar.envs.case import Case
 from ghar.envs.ehr_rag.context import APART, PromptContext, fit, merge
 from ghar.envs.ehr_rag.ether import EventPassage, EventQuery, View
 from ghar.envs.ehr_rag.event_replies import MOST_WORDS, parse_items, parse_label_number, parse_move, parse_search
-from ghar.envs.parallel import together
+from ghar.envs.generators import together
 from ghar.envs.rollout import Corpus
 from ghar.envs.stepper import Scene
 from ghar.envs.worlds.histories.truth import Gold

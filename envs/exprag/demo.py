@@ -6,7 +6,7 @@ from functools import cache, partial
 
 from ghar.data.readers.notes import read_notes
 from ghar.disk import cache_of
-from ghar.envs.demo import ETA, PATIENTS, WORDS, demo_cohort
+from ghar.envs.demo import ETA, SEED, WORDS, demo_cohort
 from ghar.envs.exprag.corpus import rank_by_codes
 from ghar.envs.exprag.dischargeqa import build_questions, question_case
 from ghar.envs.exprag.episode import ExpragEpisodes, ExpragSpec, exprag_scene
@@ -23,13 +23,13 @@ ROWS = (1, 40)  # of a table; generated stays have 1 to 4
 
 
 @cache
-def demo_questions(folder: str | None = None, patients: int = PATIENTS, seed: int = 0) -> Scene:
+def demo_questions(folder: str | None = None) -> Scene:
     """Which diagnoses were made at discharge? Asked of every stay of a generated world with a readable summary."""
-    world, cohort = demo_cohort(folder, patients, seed)
+    world, cohort = demo_cohort(folder)
     written = world.root.with_name(f"{world.root.name}-notes")
     write_notes(world.root, written)
     notes = read_notes(written, cache_of(folder) / "notes")
-    questions, _ = build_questions(cohort, notes, "diagnosis", rows=ROWS, words=WORDS, seed=seed)
+    questions, _ = build_questions(cohort, notes, "diagnosis", rows=ROWS, words=WORDS, seed=SEED)
     index, weight = index_reports(cohort, notes, None, cache_of(folder) / "indexes"), weights("uniform", "diagnoses")
     corpus = ReportCorpus(
         index,

@@ -42,7 +42,7 @@ def demo_scene(folder: str | None = None, patients: int = PATIENTS) -> tuple[Sce
 
     The world is kept under `folder`, by default where runs look for theirs too.
     """
-    world, cohort = demo_cohort(folder, patients, 0)
+    world, cohort = demo_cohort(folder, patients)
     task, samples = make_samples(cohort, "los")
     graph = open_primekg(world.root / "kg" / "kg.csv.gz", cache_of(folder) / "graphs")
     links = link_codes(cohort.codes, graph, world.root / "kg" / "mondo_references.csv.gz")

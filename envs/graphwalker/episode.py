@@ -12,12 +12,12 @@ from typing import Any, Literal
 from ghar.data.cohort import Task
 from ghar.envs.case import Case
 from ghar.envs.few_shot import with_examples
+from ghar.envs.generators import through
 from ghar.envs.graphwalker.corpus import Examples, SelectExamples, earlier
 from ghar.envs.graphwalker.react import AGENT, ROLES, Looks, react
 from ghar.envs.graphwalker.selectors.prompt import END, asked_text
 from ghar.envs.graphwalker.selectors.protocol import Name
 from ghar.envs.system import Variant
-from ghar.envs.through import through
 from ghar.episode import Act, EpisodeGenerator, Options, Parsed, Prediction, Reply, as_text
 from ghar.llm.parsing import parse_label
 

@@ -2,10 +2,10 @@
 
 The frontier starts with a patient's anchors. At each step the agent names one of its candidates, or stops; the
 candidate joins the examples S and its neighbours join the frontier. A pick is worth its information gain, by how much
-it lowers H(x | S) in nats. The paper's rule takes the highest gain (`Greedy`): the fixed policy to beat, since a pick
-of less gain may open the way to better ones.
+it lowers H(x | S) in nats. The paper's rule takes the highest gain: the fixed policy to beat, since a pick of less gain
+may open the way to better ones.
 
-H comes as a look-up, so that any scorer serves: a language model (`ScoredByModel`) or a function (`ScoredByFunction`).
+H comes as a look-up, so that any scorer serves, as a function (`ScoredByFunction`).
 """
 
 from __future__ import annotations
@@ -18,13 +18,10 @@ from typing import Any
 import numpy as np
 
 from ghar.envs.graphwalker.selectors.protocol import (
-    Entropy,
-    Patient,
     Selection,
     Shots,
     WalkStep,
 )
-from ghar.envs.graphwalker.selectors.scorer import EngineScorer
 from ghar.envs.graphwalker.selectors.search import DIGITS, gain_of
 from ghar.envs.rollout import Corpus
 from ghar.envs.stepper import Scene
@@ -174,51 +171,18 @@ class ScoredByFunction:
     entropies: Mapping[str, Callable[[Shots], float]]
 
     def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:
-        return [_evidence(r, [self.entropies[r.query](shots) for shots in _sets(r)]) for r in requests]
+        return [evidence_of(r, [self.entropies[r.query](shots) for shots in sets_of(r)]) for r in requests]
 
 
-@dataclass(frozen=True)
-class ScoredByModel:
-    """A corpus that measures H(x | S) with a language model; what is asked together becomes one batch."""
-
-    scorer: EngineScorer
-    patients: Mapping[str, Patient]
-
-    def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:
-        found = self.scorer.answer([Entropy(self.patients[r.query], _sets(r)) for r in requests])
-        return [_evidence(request, values) for request, values in zip(requests, found, strict=True)]
-
-
-def _sets(request: Retrieve) -> tuple[Shots, ...]:
+def sets_of(request: Retrieve) -> tuple[Shots, ...]:
     if not isinstance(request, MeasureSets):
         raise TypeError(f"a scorer of examples answers MeasureSets, not {request!r}")
     return request.sets
 
 
-def _evidence(request: Retrieve, values: Sequence[float]) -> Evidence:
+def evidence_of(request: Retrieve, values: Sequence[float]) -> Evidence:
     passages = []
-    for shots, value in zip(_sets(request), values, strict=True):
+    for shots, value in zip(sets_of(request), values, strict=True):
         told = " ".join(map(str, shots)) or "no example"
         passages.append(Passage(f"{told}: {value:.4f} nats", "set", -1, float(value), shots[-1] if shots else -1))
     return Evidence(tuple(passages))
-
-
-class Greedy:
-    """Algorithm 1's rule: the highest gain, ties to the lower row; stop where nothing gains.
-
-    What was not measured for it, it has measured by `corpus`.
-    """
-
-    def __init__(self, corpus: Corpus):
-        self.corpus = corpus
-
-    def __call__(self, act: Act) -> str:
-        gains, shots = act.facts["gains"], act.facts["shots"]
-        if not gains:
-            rows = act.facts["frontier"]
-            sets = (shots, *((*shots, row) for row in rows))
-            asked = MeasureSets(act.facts["case"].sample_id, None, len(sets), sets=sets)
-            current, *values = [passage.score for passage in self.corpus.retrieve([asked])[0].passages]
-            gains = {row: gain_of(round(current, DIGITS), value) for row, value in zip(rows, values, strict=True)}
-        gain, row = max((gain, -row) for row, gain in gains.items())
-        return str(-row) if gain > 0 else STOP

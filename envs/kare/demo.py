@@ -16,7 +16,7 @@ from ghar.data.tasks.next_visit import next_visit_samples
 from ghar.data.views.visits import visit_lists
 from ghar.disk import cache_of
 from ghar.envs.case import Case, topics_of
-from ghar.envs.demo import ETA, PATIENTS, WORDS, demo_cohort
+from ghar.envs.demo import ETA, SEED, WORDS, demo_cohort
 from ghar.envs.kare.corpus import ConceptNames
 from ghar.envs.kare.episode import KareEpisodes, KareReading, KareSpec, base_text, kare_scene
 from ghar.envs.kare.graph.clusters import Clusters
@@ -42,19 +42,19 @@ SAMPLES, TOP_N, RUNS, LARGEST, WIDTH = 240, 3, 2, 5, 64  # cases, communities ea
 
 
 @cache
-def demo_communities(folder: str | None = None, patients: int = PATIENTS, seed: int = 0) -> Scene:
+def demo_communities(folder: str | None = None) -> Scene:
     """Readmission (KARE's) of 240 stays of a generated world."""
-    world, cohort = demo_cohort(folder, patients, seed)
+    world, cohort = demo_cohort(folder)
     task, samples = next_visit_samples(cohort, "readmission")
     samples = samples[:SAMPLES]
     graph = open_primekg(world.root / "kg" / "kg.csv.gz", cache_of(folder) / "graphs")
     links = link_codes(cohort.codes, graph, world.root / "kg" / "mondo_references.csv.gz")
     names = ConceptNames(links.respelled(cohort.names(), graph)).of_all
     concepts = _concept_graphs(samples, names, dict(links.nodes), graph)
-    communities = detect(concepts, runs=RUNS, max_cluster=LARGEST, seed=seed)
+    communities = detect(concepts, runs=RUNS, max_cluster=LARGEST, seed=SEED)
     kept, encoder = cache_of(folder) / "kare-views", HashingEncoder(WIDTH)
     kept.mkdir(parents=True, exist_ok=True)
-    found = summarise(communities, ScriptedEngine(reply), kept / f"{world.root.name}.jsonl", READMISSION, seed=seed)
+    found = summarise(communities, ScriptedEngine(reply), kept / f"{world.root.name}.jsonl", READMISSION, seed=SEED)
     index = build_index(communities, found, READMISSION, encoder, kept / world.root.name)
     entities = sorted({name for triple in concepts.triples for name in (triple.head, triple.tail)})
     own = Clusters(tuple(entities), np.arange(len(entities), dtype=np.int32), 0.0)  # every name is its own cluster

@@ -16,7 +16,7 @@ from gymnasium import spaces
 from gymnasium.error import InvalidAction
 
 from ghar.envs.stepper import Scene, SteppedEpisode
-from ghar.envs.views.spaces import Allowed, Prompt, Unicode, masked
+from ghar.envs.views.spaces import Allowed, PromptText, Unicode, masked
 from ghar.episode import Act, Completion
 from ghar.errors import BadInput
 from ghar.rewards.compose import EpisodeReward
@@ -79,7 +79,7 @@ class TextPlay:
     paused: SteppedEpisode
 
     def observe(self, place: int | None) -> str:
-        return Prompt("" if place is None else self.paused.acts[place].prompt)
+        return PromptText("" if place is None else self.paused.acts[place].prompt)
 
     def act(self, place: int, action: object) -> None:
         if not isinstance(action, str):

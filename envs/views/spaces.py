@@ -44,7 +44,7 @@ class Unicode(spaces.Text):
         return f"Unicode({self.max_length})"
 
 
-class Prompt(str):
+class PromptText(str):
     """A text with the dtype of its space, which PettingZoo's api_test asks every observation for."""
 
     dtype = np.dtype(str)

@@ -1,8 +1,7 @@
 """What a model is shown before anybody could have known it: an independent look at the samples of any task.
 
-`audit` lists what was recorded after the prediction. That alone is blind where a task "predicts" when its outcome is
-there already (length of stay at the discharge, as the papers have it), so `exposure` also holds what is shown against
-the outcome's own time.
+What was recorded after the prediction is not all: a task may "predict" when its outcome is there already (length of
+stay at the discharge, as the papers have it). So what is shown is also held against the outcome's own time.
 """
 
 from __future__ import annotations
@@ -18,20 +17,7 @@ from ghar.data.cohort import Cohort, Sample
 from ghar.data.tasks.samples import TimeSeries
 
 TIME = pl.Datetime("us")
-COLUMNS = ("sample_id", "visit_id", "code", "prediction_time", "recorded")
-
-
-def audit(cohort: Cohort, samples: Sequence[Sample[Any]]) -> pl.DataFrame:
-    """Everything shown that was recorded after the prediction time.
-
-    Columns sample_id, visit_id, code, prediction_time, recorded: the first time the fact was known, null for one that
-    the cohort does not have. Empty for leakage="strict". Works from samples and events alone, not from the code that
-    made the samples. Static facts (age group, sex: no time at all) are known from the beginning.
-    """
-    visits = [sample for sample in samples if isinstance(sample.history, tuple)]
-    events = [sample for sample in samples if isinstance(sample.history, pl.DataFrame)]
-    series = [sample for sample in samples if isinstance(sample.history, TimeSeries)]
-    return pl.concat([_visits(cohort, visits), _events(cohort, events), _series(cohort, series)])
+COLUMNS = ("sample_id", "visit_id", "code", "prediction_time", "recorded")  # recorded: when it was first known
 
 
 @dataclass(frozen=True)
@@ -81,7 +67,7 @@ def exposure(cohort: Cohort, samples: Sequence[Sample[Any]]) -> Exposure:
     )  # fmt: skip
     visits = [sample for sample in samples if isinstance(sample.history, tuple)]
     series = [sample for sample in samples if isinstance(sample.history, TimeSeries)]
-    shown = pl.concat([_shown_in_visits(cohort, visits), _shown_in_series(cohort, series)])
+    shown = pl.concat([shown_in_visits(cohort, visits), shown_in_series(cohort, series)])
     rows = shown.join(about, on="sample_id", how="left").collect(engine="streaming")
     told = rows.filter((pl.col("recorded") >= pl.col("outcome")) | (pl.col("recorded").is_null()))
     at = [s.sample_id for s in samples if s.outcome_time is not None and s.prediction_time >= s.outcome_time]
@@ -91,7 +77,7 @@ def exposure(cohort: Cohort, samples: Sequence[Sample[Any]]) -> Exposure:
     return Exposure(
         samples=len(samples),
         facts=rows.height,
-        late=_late(rows.lazy()).height,
+        late=late_rows(rows.lazy()).height,
         with_outcome=told.height,
         at_outcome=len(at),
         leaking=len({*at, *told["sample_id"]}),
@@ -99,12 +85,8 @@ def exposure(cohort: Cohort, samples: Sequence[Sample[Any]]) -> Exposure:
     )
 
 
-def _visits(cohort: Cohort, samples: Sequence[Sample]) -> pl.DataFrame:
-    return _late(_shown_in_visits(cohort, samples))
-
-
-def _shown_in_visits(cohort: Cohort, samples: Sequence[Sample]) -> pl.LazyFrame:
-    """sample_id, visit_id, code, prediction_time, recorded: everything that samples show, and when it was known."""
+def shown_in_visits(cohort: Cohort, samples: Sequence[Sample]) -> pl.LazyFrame:
+    """COLUMNS of everything that samples show."""
     shown = [
         (sample.sample_id, visit.visit_id, code, sample.prediction_time)
         for sample in samples
@@ -119,26 +101,7 @@ def _shown_in_visits(cohort: Cohort, samples: Sequence[Sample]) -> pl.LazyFrame:
     return rows.join(first, on=["visit_id", "code"], how="left", maintain_order="left").select(COLUMNS)
 
 
-def _events(cohort: Cohort, samples: Sequence[Sample[pl.DataFrame]]) -> pl.DataFrame:
-    fact = ["subject_id", "time", "code", "visit_id", "numeric_value", "text_value"]
-    first = cohort.scan().group_by(fact).agg(pl.col("recorded").min())
-    parts = []
-    for sample in samples:  # one at a time: together they hold the events of a patient many times over
-        shown = sample.history.select(fact).with_columns(
-            sample_id=pl.lit(sample.sample_id), prediction_time=pl.lit(sample.prediction_time, TIME)
-        )
-        parts.append(shown.lazy().filter(pl.col("time").is_not_null()))
-    if not parts:
-        return pl.DataFrame(schema=_SCHEMA)
-    rows = pl.concat(parts).join(first, on=fact, how="left", nulls_equal=True)
-    return _late(rows)
-
-
-def _series(cohort: Cohort, samples: Sequence[Sample[TimeSeries]]) -> pl.DataFrame:
-    return _late(_shown_in_series(cohort, samples))
-
-
-def _shown_in_series(cohort: Cohort, samples: Sequence[Sample[TimeSeries]]) -> pl.LazyFrame:
+def shown_in_series(cohort: Cohort, samples: Sequence[Sample[TimeSeries]]) -> pl.LazyFrame:
     """COLUMNS of every value that samples show."""
     used = [np.unique(rows[rows >= 0]) for rows in (sample.history.source for sample in samples)]
     sample = pl.Series(np.repeat(np.arange(len(samples)), [len(rows) for rows in used]), dtype=pl.Int64)
@@ -153,9 +116,7 @@ def _shown_in_series(cohort: Cohort, samples: Sequence[Sample[TimeSeries]]) -> p
     return joined.select(COLUMNS)
 
 
-_SCHEMA = {"sample_id": pl.String, "visit_id": pl.Int64, "code": pl.String, "prediction_time": TIME, "recorded": TIME}
-
-
-def _late(rows: pl.LazyFrame) -> pl.DataFrame:
+def late_rows(rows: pl.LazyFrame) -> pl.DataFrame:
+    """COLUMNS of the rows that were recorded after their prediction, or that the cohort does not have."""
     late = pl.col("recorded").is_null() | (pl.col("recorded") > pl.col("prediction_time"))
     return rows.filter(late).select(COLUMNS).collect()

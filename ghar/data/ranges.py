@@ -9,7 +9,7 @@ import polars as pl
 PART = 2_000_000  # events of a range, about 0.3 GB
 
 
-class Range(NamedTuple):
+class SubjectRange(NamedTuple):
     """Patients `first` to `last`. before: how many events those before them have."""
 
     first: int
@@ -21,7 +21,7 @@ class Range(NamedTuple):
         return rows.filter(pl.col("subject_id").is_between(self.first, self.last))
 
 
-def subject_ranges(events: pl.LazyFrame, size: int = PART) -> list[Range]:
+def subject_ranges(events: pl.LazyFrame, size: int = PART) -> list[SubjectRange]:
     """All patients, ascending, in ranges of about `size` events; a patient is never cut."""
     sizes = events.group_by("subject_id").len().collect(engine="streaming").sort("subject_id")
     whole = pl.col("len").cast(pl.Int64)
@@ -29,4 +29,4 @@ def subject_ranges(events: pl.LazyFrame, size: int = PART) -> list[Range]:
         pl.min("subject_id"), last=pl.max("subject_id"), events=whole.sum()
     )
     ordered = bounds.sort("subject_id").with_columns(before=pl.col("events").cum_sum() - pl.col("events"))
-    return [Range(*row) for row in ordered.select("subject_id", "last", "before").iter_rows()]
+    return [SubjectRange(*row) for row in ordered.select("subject_id", "last", "before").iter_rows()]

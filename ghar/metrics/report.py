@@ -17,7 +17,7 @@ metrics.jsonl and episodes/ as in ghar.metrics.runfolder and ghar.metrics.curves
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -61,29 +61,6 @@ TABLE = {  # section: {metric: (shown as, digits)}
         "repeated_ids": ("Repeated ids, share of ids named", 3),
     },
 }  # fmt: skip
-
-
-def plain(folder: RunFolder, summary: Mapping[str, Any]) -> ReportStyle:
-    """The look of a system that says nothing about itself."""
-    return ReportStyle()
-
-
-def conclude(
-    folder: RunFolder,
-    found: Mapping[str, Any],
-    table: Callable[[dict[str, Any]], str],
-    look: Callable[[RunFolder, Mapping[str, Any]], ReportStyle] = plain,
-) -> dict[str, Any]:
-    """End an evaluation: put what it `found` into summary.json, print it as `table` words it, write the report.
-
-    look: makes what the report needs to know of the system, from the run folder and the whole summary.
-    Returns the whole summary; what else a training had written into it stays.
-    """
-    summary = {**(folder.summary() or {}), **found}
-    folder.write_summary(summary)
-    print(table(summary))
-    print(f"Report: {write_report(folder.path, look(folder, summary))}")
-    return summary
 
 
 def write_report(folder: Path, about: ReportStyle | None = None) -> Path:

@@ -22,6 +22,7 @@ from ghar.seal import sound
 from ghar.storage import new_folder, read_array, read_meta, write_meta
 
 FORMAT = 2
+ENCODED = 256  # texts per forward pass of a sentence encoder
 
 
 def build_retriever(
@@ -29,7 +30,6 @@ def build_retriever(
     kind: str,
     *,
     cache: Path | None = None,
-    batch_size: int = 256,
     probes: int | None = None,
 ) -> PartitionRetriever:
     """The retriever Φ of Eq. 10 (GHAR) over a graph.
@@ -37,7 +37,6 @@ def build_retriever(
     kind: tfidf, bm25, hashing, e5, bge_m3, clinical_bert, any sentence-transformers name or folder, or a module of the
         user's own with `build(graph)`, which answers `retrieve(requests)`.
     cache: where indexes are kept, one folder per graph and kind, opened memory-mapped; None keeps it in memory.
-    batch_size: texts per forward pass of a sentence encoder.
     probes: with a dense kind, lists of a large partition that a query reads (lists.py); None reads all of it (exact).
     An index is written whole or not at all; building one holds, beside the matrix on disk, about 100 bytes per node
     and edge in memory.
@@ -47,7 +46,7 @@ def build_retriever(
         return import_module("retriever", kind, "build").build(graph)
     if kind == "tfidf" or kind == "bm25":
         return PartitionRetriever(graph, _sparse(graph, kind, cache))
-    index, lists = _dense(graph, load_encoder(kind, batch_size), cache)
+    index, lists = _dense(graph, load_encoder(kind, ENCODED), cache)
     return PartitionRetriever(graph, index) if probes is None else PartitionRetriever(graph, index, lists, probes)
 
 

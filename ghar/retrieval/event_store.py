@@ -75,7 +75,7 @@ def _listed(strings: Strings) -> list[str]:
 
 
 def chunk_count(rows: np.ndarray | int, size: int, overlap: int) -> np.ndarray:
-    """How many chunks `ghar.data.views.events.chunks` makes of so many rows."""
+    """How many chunks so many rows make (Appendix A)."""
     n = np.asarray(rows)
     return np.where(n > 0, -(-np.maximum(n - overlap, 1) // (size - overlap)), 0)
 

@@ -80,15 +80,15 @@ def find_excerpts(finder: Finder, reports: Mapping[int, str], query: str, top_n:
     ]
 
 
-def chunk_finder(matcher: Matcher, size: int = CHUNK) -> Finder:
-    """Chunks of at most `size` words that end with their section."""
-    return partial(_find_chunks, matcher, size)
+def chunk_finder(matcher: Matcher) -> Finder:
+    """Chunks of at most `CHUNK` words that end with their section."""
+    return partial(_find_chunks, matcher)
 
 
 def _find_chunks(
-    matcher: Matcher, size: int, reports: Mapping[int, str], query: str, top_n: int
+    matcher: Matcher, reports: Mapping[int, str], query: str, top_n: int
 ) -> list[tuple[ReportSpan, float]]:
-    return _match(matcher, reports, _all(reports, lambda text: chunks(text, size)), query, top_n)
+    return _match(matcher, reports, _all(reports, lambda text: chunks(text, CHUNK)), query, top_n)
 
 
 def window_finder(matcher: Matcher, window: int = WINDOW) -> Finder:

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ghar.data.audit import audit
 from ghar.data.readers.eicu import read_eicu
 from ghar.data.tasks.stays import make_samples
 from ghar.errors import BadInput
+from tests.data.audit import audit
 from tests.data.eicu_tables import ROWS, assert_conserved, of, write
 
 

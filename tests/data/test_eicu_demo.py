@@ -6,10 +6,10 @@ from collections import Counter
 import polars as pl
 import pytest
 
-from ghar.data.audit import audit
 from ghar.data.readers import events, tables
 from ghar.data.readers.eicu import read_eicu
 from ghar.data.tasks.stays import make_samples
+from tests.data.audit import audit
 from tests.data.eicu_tables import assert_conserved, write
 
 

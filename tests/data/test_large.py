@@ -3,14 +3,16 @@
 import json
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import get_args
 
 import polars as pl
 import pytest
 
+from ghar.data.cohort import Cohort
 from ghar.data.ranges import subject_ranges
 from ghar.data.readers import events, tables
-from ghar.data.readers.cache import load_cohort, save_cohort
+from ghar.data.readers.cache import EVENTS, build_cohort, load_cohort
 from ghar.data.readers.meds import read_meds
 from ghar.data.readers.meds_export import write_meds
 from ghar.data.readers.mimic4 import read_mimic4
@@ -38,6 +40,16 @@ def world(tmp_path_factory):
         rows.write_csv(path.with_suffix(""))
         path.unlink()
     return root
+
+
+def save_cohort(cohort: Cohort, folder: Path) -> None:
+    """Write a cohort that is in memory."""
+
+    def events(work: Path) -> Cohort:
+        cohort.scan().sink_parquet(work / EVENTS.format(0), compression="lz4")
+        return cohort
+
+    build_cohort(events, folder)
 
 
 def test_read_in_parts_is_read_at_once(world, tmp_path, monkeypatch):

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from ghar.data.audit import audit
 from ghar.data.readers.mimic3 import read_mimic3
 from ghar.data.tasks.stays import make_samples
 from ghar.errors import BadInput
+from tests.data.audit import audit
 
 HEADERS = {
     "PATIENTS": "row_id,subject_id,gender,dob,dod",

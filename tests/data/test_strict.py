@@ -5,15 +5,15 @@ from collections.abc import Callable
 import polars as pl
 import pytest
 
-from ghar.data.audit import audit
 from ghar.data.cohort import Cohort
 from ghar.data.tasks.ehrshot import TASKS as EHRSHOT
-from ghar.data.tasks.ehrshot import ehrshot_labels, ehrshot_samples
+from ghar.data.tasks.ehrshot import ehrshot_labels
 from ghar.data.tasks.next_visit import next_visit_samples
 from ghar.data.tasks.series import TASKS as SERIES
 from ghar.data.tasks.series import series_samples
 from ghar.data.tasks.stays import Leakage, make_samples
 from ghar.errors import BadInput
+from tests.data.audit import audit, ehrshot_samples
 
 Maker = Callable[[Cohort, Leakage], tuple]
 ON_VISITS: dict[str, Maker] = {

@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 import polars as pl
 import pytest
 
-from ghar.data.audit import audit
 from ghar.data.cohort import Cohort
 from ghar.data.tasks.stays import make_samples
 from ghar.errors import BadInput
+from tests.data.audit import audit
 
 DAY = timedelta(days=1)
 START = datetime(2150, 1, 1, 12)

@@ -5,10 +5,10 @@ from datetime import datetime, timedelta
 import polars as pl
 import pytest
 
-from ghar.data.audit import audit
 from ghar.data.readers.meds_labels import read_labels
-from ghar.data.tasks.ehrshot import TASKS, descendants, ehrshot_labels, ehrshot_samples
+from ghar.data.tasks.ehrshot import TASKS, descendants, ehrshot_labels
 from ghar.errors import BadInput
+from tests.data.audit import audit, ehrshot_samples
 from tests.data.small import DAY, HOUR, START, balance, small_cohort
 
 EVENING = START.replace(hour=23, minute=59, second=59)

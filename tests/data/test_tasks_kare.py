@@ -5,11 +5,11 @@ from collections import Counter
 import polars as pl
 import pytest
 
-from ghar.data.audit import audit
 from ghar.data.tasks.next_visit import mimic4_sample, next_visit_samples
 from ghar.data.tasks.visits import visit_samples
 from ghar.errors import BadInput
 from ghar.launch.entry import load
+from tests.data.audit import audit
 from tests.data.small import DAY, HOUR, START, balance, small_cohort
 
 KINDS = ("ICD10CM/I509", "ICD10PCS/02100Z9", "DRUG/aspirin")

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ghar.data.audit import audit
 from ghar.data.tasks.icu import benchmark_stays, icu_stays
 from ghar.data.tasks.series import TASKS, series_labels, series_samples
 from ghar.errors import BadInput
+from tests.data.audit import audit
 from tests.data.small import DAY, HOUR, START, balance, small_cohort
 
 TWO_DAYS, MONTH = pl.duration(hours=48), pl.duration(days=30)

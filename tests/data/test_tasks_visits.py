@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from ghar.config import DataConfig
 from ghar.config import TaskConfig as TaskConfig
-from ghar.data.audit import audit
 from ghar.data.cohort import Visit
-from ghar.data.tasks.ehrshot import TASKS, ehrshot_labels, ehrshot_samples
+from ghar.data.tasks.ehrshot import TASKS, ehrshot_labels
 from ghar.data.tasks.labelled import NO_VISIT, labelled_samples
 from ghar.data.tasks.own_labels import label_rows, own_labels, own_splits, split_samples
 from ghar.data.tasks.visits import VISIT_TASKS, read_task, visit_samples
 from ghar.data.views.visits import visit_list
 from ghar.data.visit_codes import KIND_NAMES, KINDS
 from ghar.errors import BadInput
+from tests.data.audit import audit, ehrshot_samples
 from tests.data.small import DAY, HOUR, START, US, balance, small_cohort
 
 EVENING = START.replace(hour=23, minute=59, second=59)
@@ -100,6 +100,7 @@ codes = st.tuples(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(codes), st.integers(-1, 9), st.sampled_from(["paper", "strict"]))
 def test_what_is_shown_is_what_was_there(rows, hours, leakage):
     events = [(1, visit[1], code, START + at * HOUR, START + known * HOUR) for visit, code, at, known in rows]

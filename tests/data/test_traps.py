@@ -6,13 +6,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from ghar.data.audit import audit
 from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.tasks.next_visit import next_visit_samples
 from ghar.data.tasks.series import series_samples
 from ghar.data.tasks.splits import split_by_patient
 from ghar.data.tasks.stays import make_samples
 from ghar.envs.kare.retrieval.similar import SimilarPatients
+from tests.data.audit import audit
 from tests.data.small import balance
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)

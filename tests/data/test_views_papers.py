@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghar.data.cohort import Sample, Task, Visit
-from ghar.data.tasks.ehrshot import ehrshot_samples
 from ghar.data.tasks.samples import TimeSeries
-from ghar.data.views.events import chunks, rows_of
 from ghar.envs.graphwalker.series_text import time_series
 from ghar.envs.kare.context import base_context
 from ghar.errors import BadInput
+from tests.data.audit import ehrshot_samples
+from tests.data.event_rows import chunks, rows_of
 from tests.data.small import DAY, HOUR, START, small_cohort
 
 TASK = Task("t", "Will it rain?", ("no", "yes"))

@@ -20,6 +20,7 @@ rows = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(rows)
 def test_every_code_of_a_visit_once_in_order_with_its_earliest_time(rows):
     events = [

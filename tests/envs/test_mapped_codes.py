@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from ghar.config import Config
-from ghar.data.audit import audit
 from ghar.data.views.visits import visit_lists
 from ghar.envs.records import Records
 from ghar.envs.system import build
 from ghar.errors import BadInput
 from ghar.launch.entry import load
+from tests.data.audit import audit
 
 pytestmark = pytest.mark.slow
 

@@ -27,6 +27,7 @@ def test_a_shell_completes_commands_keys_and_experiments() -> None:
     assert follow("ghar evaluate model.dtype=b") == ["model.dtype=bfloat16"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_bash_completes_a_line(tmp_path: Path) -> None:
     """As bash asks, which splits a word at "=": what it is given stands behind that."""

@@ -73,6 +73,7 @@ SCRIPTS = sorted(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", [name for name in SCRIPTS if name != "entry.py"])
 def test_help_is_quick_and_works_from_any_folder(script: str, tmp_path: Path) -> None:
     """It begins with what this script is for, and lists no part of another choice (_base), nor W&B's sweeps."""
@@ -120,6 +121,7 @@ def test_help_on_one_key_says_meaning_type_range_and_default(
     assert all(part in printed for part in said) and "usage" not in printed
 
 
+@pytest.mark.slow
 def test_help_reads_the_keys_of_a_users_own_system() -> None:
     own = ROOT / "docs" / "examples"
     done = start(ROOT / "launch" / "train.py", "--help", "system.searches", "system=mine.searcher", cwd=own)
@@ -127,6 +129,7 @@ def test_help_reads_the_keys_of_a_users_own_system() -> None:
     assert done.stdout == "system.searches must be a whole number at least 1.\nat most, for a patient\ndefault: 2\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", ["train.py"])
 @pytest.mark.parametrize("arguments, said", [
     (["--help", "trainer.rl.updtes"], "There is no key trainer.rl.updtes: did you mean trainer.rl.updates?"),
@@ -139,28 +142,33 @@ def test_options_with_dashes_are_one_sentence(script: str, arguments: list[str],
     assert (done.returncode, done.stdout) == (2, "") and done.stderr.startswith(said) and done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("written", [["--experiment", "mimic4_read"], ["--experiment=mimic4_read"]])
 def test_an_experiment_may_be_named_with_dashes(probe: Path, written: list[str]) -> None:
     done = start(probe, *written, "seed=4")
     assert (done.returncode, done.stdout) == (0, "read 4 runs/ghar_read_mimic4_demo_seed4\n"), done.stderr
 
 
+@pytest.mark.slow
 def test_a_good_command_runs_the_job_and_leaves_nothing_of_hydras(probe: Path) -> None:
     done = start(probe, "+experiment=mimic4_read", "seed=4", "trainer.rl.updates=2")
     assert (done.returncode, done.stdout) == (0, "read 4 runs/ghar_read_mimic4_demo_seed4\n"), done.stderr
     assert [f.name for f in probe.parent.iterdir()] == ["probe.py"]
 
 
+@pytest.mark.slow
 def test_a_sweep_gives_each_job_its_folder(probe: Path) -> None:
     done = start(probe, "--multirun", "seed=1,2", "run_dir=here")
     assert (done.returncode, done.stdout) == (0, "los 1 here/0\nlos 2 here/1\n"), done.stderr
 
 
+@pytest.mark.slow
 def test_a_sweep_is_checked_whole_before_its_first_job(probe: Path) -> None:
     done = start(probe, "--multirun", "seed=1,-2")
     assert (done.returncode, done.stdout) == (2, "") and "seed is -2" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_sweep_goes_on_after_a_bad_job_and_names_it_at_the_end(probe: Path) -> None:
     done = start(probe, "--multirun", "seed=1,13,2", "run_dir=here")
     assert (done.returncode, done.stdout) == (2, "los 1 here/0\nlos 2 here/2\n"), done.stderr
@@ -170,6 +178,7 @@ def test_a_sweep_goes_on_after_a_bad_job_and_names_it_at_the_end(probe: Path) ->
     ]
 
 
+@pytest.mark.slow
 def test_a_configuration_is_shown_for_one_run_alone(probe: Path) -> None:
     done = start(probe, "-m", "seed=1,2", "--cfg", "job")
     assert (done.returncode, done.stdout) == (2, "") and done.stderr.count("\n") == 1 and "--multirun" in done.stderr
@@ -196,6 +205,7 @@ HEAVY = "\n".join((
 ))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", CHEAP)
 def test_a_mistake_that_needs_no_model_is_found_before_anything_heavy_is_imported(line: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
@@ -208,21 +218,25 @@ def test_a_mistake_that_needs_no_model_is_found_before_anything_heavy_is_importe
     assert "heavy" not in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_bad_input_anywhere_is_one_sentence_and_exit_code_2(probe: Path) -> None:
     done = start(probe, "seed=13")
     assert (done.returncode, done.stderr) == (2, "admissions.csv row 3: no date; correct it.\n")
 
 
+@pytest.mark.slow
 def test_a_bug_keeps_its_traceback(probe: Path) -> None:
     done = start(probe, "seed=99")
     assert done.returncode == 1 and "RuntimeError: a bug" in done.stderr
 
 
+@pytest.mark.slow
 def test_under_torchrun_only_the_first_process_speaks(probe: Path) -> None:
     done = start(probe, "sed=1", RANK="1")
     assert (done.returncode, done.stderr) == (2, "")
 
 
+@pytest.mark.slow
 def test_real_launchers_report_every_mistake_at_once(tmp_path: Path) -> None:
     mistakes = ["trainer.rl.updtes=2", "data=mimc4", "+experiment=mimic4_lso", "retrievr=e5", "trainer.rl.lr=abc"]
     done = start(ROOT / "launch" / "train_ghar.py", *mistakes, cwd=tmp_path)
@@ -290,6 +304,7 @@ def test_the_command_line_wins_over_experiment_and_scale() -> None:
     assert (config.task.name, config.retriever.kind, config.model.kind) == ("dec", "bm25", "pretrained")
 
 
+@pytest.mark.slow
 def test_a_reader_that_stops_early_is_no_error_and_a_broken_connection_kills_no_one() -> None:
     """`--help | head -1` ends quietly; SIGPIPE stays ignored, or a server that hangs up would end a training."""
     train = ROOT / "launch" / "train.py"

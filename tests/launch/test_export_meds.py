@@ -79,6 +79,7 @@ def test_every_text_of_every_task_is_that_of_the_tables(source, shared_data, tmp
     assert names == {code: name for code, name in folder.source.names().items() if code in names}
 
 
+@pytest.mark.slow
 def test_aces_makes_a_task_of_it(exported, shared_data, tmp_path):
     """Death in hospital after the first 48 hours, asked 24 hours after admission; counted again from the visits."""
     tool = shutil.which("aces-cli", path=os.environ.get("GHAR_MEDS_TOOLS")) or shutil.which("aces-cli")

@@ -77,6 +77,7 @@ def test_two_workers_serve_one_index_until_they_are_ended(tmp_path: Path) -> Non
     assert process.stdout is not None and f"2 workers) at {url}" in process.stdout.read()
 
 
+@pytest.mark.slow
 def test_no_address_no_service(tmp_path: Path) -> None:
     done = run_command(command(tmp_path), cwd=tmp_path)
     assert done.returncode == 2 and done.stderr.startswith("retriever.service is null") and done.stderr.count("\n") == 1

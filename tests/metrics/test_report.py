@@ -17,10 +17,11 @@ from ghar.metrics.bootstrap import mean_interval
 from ghar.metrics.breakdown import RowCounts, decision_curve
 from ghar.metrics.charts import PALETTE, Line, line_chart
 from ghar.metrics.curves import agents, critic, diagnostic
-from ghar.metrics.report import conclude, write_report
+from ghar.metrics.report import write_report
 from ghar.metrics.runfolder import RunFolder
 from ghar.metrics.style import ReportSection, ReportStyle, in_order
 from ghar.metrics.traces import reward_line
+from ghar.trainers.evaluation import report
 from tests.growth import TENFOLD, times_as_long
 from tests.metrics.conftest import make_rows
 
@@ -114,13 +115,17 @@ def test_sections_stand_in_the_page_as_they_are(whole_run: RunFolder):
 
 
 @pytest.mark.slow
-def test_an_evaluation_is_concluded_with_the_look_of_its_system(whole_run: RunFolder, capsys: pytest.CaptureFixture):
-    def look(folder: RunFolder, summary) -> ReportStyle:
+def test_an_evaluation_is_concluded_with_the_look_of_its_system(
+    whole_run: RunFolder, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    def sections(folder: RunFolder, summary) -> list[ReportSection]:
         assert summary["extra"] == 1 and folder.summary() == summary
-        return ReportStyle(sections=[ReportSection("Mine", "<b>here</b>")])
+        return [ReportSection("Mine", "<b>here</b>")]
 
-    summary = conclude(whole_run, {"extra": 1}, lambda summary: f"seed {summary['seed']}", look)
-    assert summary["extra"] == 1 and capsys.readouterr().out.startswith("seed 0\nReport: ")
+    monkeypatch.setattr(report, "sections", sections)
+    monkeypatch.setattr(report, "table", lambda summary: f"seed {summary['seed']}")
+    summary = report.conclude(whole_run, {"extra": 1})
+    assert summary["extra"] == 1 and summary["seed"] == 0 and capsys.readouterr().out.startswith("seed 0\nReport: ")
     assert "<b>here</b>" in (whole_run.path / "report.html").read_text()
 
 

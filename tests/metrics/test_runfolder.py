@@ -25,6 +25,7 @@ def test_rows_come_back_as_logged(tmp_path):
     ]
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.integers(0, 200))
 def test_a_killed_run_loses_at_most_its_last_row(tmp_path_factory, kept_bytes):

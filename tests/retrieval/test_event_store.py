@@ -14,12 +14,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ghar.data.views.events import chunks, rows_of
 from ghar.errors import BadInput
 from ghar.retrieval.encoders import HashingEncoder
 from ghar.retrieval.event_build import build_event_store
 from ghar.retrieval.event_store import EventStore, StoreLayout, chunk_count
 from ghar.seal import seal
+from tests.data.event_rows import chunks, rows_of
 from tests.data.small import DAY, HOUR, START, small_cohort
 from tests.retrieval.event_cohorts import cohorts, is_number, known
 

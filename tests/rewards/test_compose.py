@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghar.episode import Completion, Episode, Prediction, ReasoningStep, Turn
-from ghar.rewards.compose import TERMS, Reference, RewardSpec, observe, score_episode
+from ghar.rewards.compose import TERMS, Reference, RewardSpec, costs, score_episode
 from ghar.rewards.normalise import RunningNormaliser
 
 SPEC = RewardSpec(
@@ -130,7 +130,8 @@ def test_running_needs_and_uses_its_normaliser() -> None:
     with pytest.raises(ValueError, match="RunningNormaliser"):
         score_episode(play(["own"]), 1, spec)
     running = RunningNormaliser()
-    observe(running, [play(["own"]), play(["own", "own", "rag"]), replace(play(["rag"]), failure="engine")], spec)
+    for episode in (play(["own"]), play(["own", "own", "rag"])):
+        running.observe((term, value) for _, term, value in costs(episode, spec))
     short = score_episode(play(["own"]), 1, spec, None, running).terms["reason"]
     long = score_episode(play(["own"] * 3), 1, spec, None, running).terms["reason"]
     assert (short, long) == (pytest.approx(1.0), pytest.approx(-1.0))

@@ -8,9 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
+from ghar.launch.entry import load
+from ghar.trainers.recipe import train
 from tests.running import run_python
+from tests.systems.gradient_steps import GradientSteps
 from tests.systems.test_contract import OWN, SMALL, numbers
 
 pytestmark = pytest.mark.heavy
@@ -19,12 +23,8 @@ WEIGHTS = 2e-6  # largest difference of a weight; the steps below move weights b
 RATES = ["trainer.warmup.lr=0.1", "trainer.rl.lr=0.1"]  # of gradients that are clipped to norm 1
 
 
-def trained(name: str, cache: Path, run: Path, *more: str, processes: int = 1) -> Path:
-    """The folder of a run that was trained by gradient steps."""
-    arguments = [f"system={name}", f"data.cache={cache}", f"run_dir={run}", *SMALL, *OWN.get(name, []), *RATES, *more]
-    done = run_python(Path(__file__).with_name("gradient_steps.py"), *arguments, processes=processes)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return run
+def overrides(name: str, cache: Path, run: Path, *more: str) -> list[str]:
+    return [f"system={name}", f"data.cache={cache}", f"run_dir={run}", *SMALL, *OWN.get(name, []), *RATES, *more]
 
 
 def agree(alone: Path, both: Path) -> None:
@@ -63,9 +63,14 @@ def weights_agree(alone: Path, both: Path) -> None:
 
 
 def compare_with_one(name: str, tmp_path: Path, *more: str) -> None:
-    cache = tmp_path / "cache"
-    alone = trained(name, cache, tmp_path / "alone")
-    both = trained(name, cache, tmp_path / "both", *more, processes=2)
+    """Train in this process, then in two, by gradient steps."""
+    cache, alone, both = tmp_path / "cache", tmp_path / "alone", tmp_path / "both"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.optim, "AdamW", GradientSteps)
+        train(load(overrides(name, cache, alone)))
+    words = overrides(name, cache, both, *more)
+    done = run_python(Path(__file__).with_name("gradient_steps.py"), *words, processes=2)
+    assert done.returncode == 0, done.stderr[-4000:]
     assert numbers(alone)[-1]["train/grad_norm"] > 0.1, "no gradient but rounding: this would compare nothing"
     agree(alone, both)
     weights_agree(alone, both)

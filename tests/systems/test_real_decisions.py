@@ -35,6 +35,12 @@ SYSTEMS: dict[str, tuple[str | None, list[str]]] = {
 REACT = ("ehr_rag", "react", ["task=guo_los", "system.iterations=2", "system.rows=30"])
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo's cohort and the graph, which all systems read."""
+    return tmp_path_factory.mktemp("cache")
+
+
 class Short(EnginePolicy):
     """The model with little room for its words, which leaves more to be chosen and takes less time."""
 
@@ -44,20 +50,20 @@ class Short(EnginePolicy):
 
 @pytest.mark.parametrize("patients", [1, pytest.param(3, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("name", SYSTEMS)
-def test_every_decision_can_be_read(name: str, patients: int, shared_data: Path, tmp_path: Path) -> None:
-    every_decision_can_be_read(name, *SYSTEMS[name], patients, shared_data, tmp_path)
+def test_every_decision_can_be_read(name: str, patients: int, shared_data: Path, cache: Path, tmp_path: Path) -> None:
+    every_decision_can_be_read(name, *SYSTEMS[name], patients, shared_data, cache, tmp_path)
 
 
 @pytest.mark.nightly
-def test_every_move_of_react_can_be_read(shared_data: Path, tmp_path: Path) -> None:
-    every_decision_can_be_read(*REACT, 1, shared_data, tmp_path)
+def test_every_move_of_react_can_be_read(shared_data: Path, cache: Path, tmp_path: Path) -> None:
+    every_decision_can_be_read(*REACT, 1, shared_data, cache, tmp_path)
 
 
 def every_decision_can_be_read(
-    name: str, variant: str | None, more: list[str], patients: int, shared_data: Path, tmp_path: Path
+    name: str, variant: str | None, more: list[str], patients: int, shared_data: Path, cache: Path, tmp_path: Path
 ) -> None:
     config = load([
-        "data=mimic4", f"data.root={shared_data / 'mimic-iv-demo-2.2'}", f"data.cache={tmp_path}", f"system={name}",
+        "data=mimic4", f"data.root={shared_data / 'mimic-iv-demo-2.2'}", f"data.cache={cache}", f"system={name}",
         f"kg.path={shared_data / 'kg/primekg-subset/merged_kg_12col.csv.gz'}", f"run_dir={tmp_path / 'run'}",
         "model=smollm2", "scale=laptop", f"model.path={smollm2_folder()}", "env.history_tokens=300", *more,
     ])  # fmt: skip

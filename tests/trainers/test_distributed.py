@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,28 @@ from tests.running import run_python
 
 SCRIPT = Path(__file__).with_name("sharing.py")
 pytestmark = pytest.mark.heavy
-needs_deepspeed = pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="deepspeed is not installed")
+HAS_DEEPSPEED = importlib.util.find_spec("deepspeed") is not None
+needs_deepspeed = pytest.mark.skipif(not HAS_DEEPSPEED, reason="deepspeed is not installed")
+EVERY_STAGE = ("0:full", "1:lora", "2:full", "2offload:lora", "3:full", "3offload:lora")
+PLAIN = ("sft:none:full", "best:none:lora", "killed:none:lora", "mappo:none:full", "rft:none:full", "critic:none:lora",
+         "dynamic:none:full")  # fmt: skip
+JOBS = {  # what two processes run
+    "plain": PLAIN,
+    **{what: tuple(f"{what}:{stage}" for stage in EVERY_STAGE) for what in ("mappo", "rft")},
+    "sft": (*(f"sft:{stage}" for stage in EVERY_STAGE), "killed:2:full", "killed:3:lora", "best:2:lora", "best:3:full"),
+    "critic": tuple(f"critic:{stage}" for stage in ("0:full", "1:full", "2:lora", "2offload:full", "3:full")),
+    "fine": tuple(f"fine:{stage}:full" for stage in (1, 2, 3)),
+    "changed": tuple(f"changed:{stage}:full" for stage in range(4)),
+    "summed": tuple(f"summed:{stage}:full" for stage in (1, 2, "2offload", 3)),
+}
+Numbers = dict[str, dict[str, float]]
 
 
 def launch(processes: int, out: Path, *jobs: str) -> subprocess.CompletedProcess[str]:
     return run_python(SCRIPT, out, *jobs, processes=processes)
 
 
-def numbers(processes: int, out: Path, *jobs: str) -> dict[str, dict[str, float]]:
+def numbers(processes: int, out: Path, *jobs: str) -> Numbers:
     """What each job says, as {path in its result: number}."""
     done = launch(processes, out, *jobs)
     assert done.returncode == 0, done.stderr[-4000:]
@@ -43,14 +58,22 @@ def leaves(value: Any, name: str = "") -> Any:
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, float]]:
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Numbers:
     """Numbers of one process without DeepSpeed."""
     what = ("sft", "best", "mappo", "rft", "critic", "dynamic")
     jobs = [f"{name}:none:{finetune}" for name in what for finetune in ("full", "lora")]
     return numbers(1, tmp_path_factory.mktemp("alone") / "out.json", *jobs)
 
 
-def same(found: dict[str, dict[str, float]], alone: dict[str, dict[str, float]]) -> None:
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Numbers]:
+    """Numbers of two processes for a name of `JOBS`. All run in one start: libraries take longer to load than most."""
+    jobs = [job for name, own in JOBS.items() if name == "plain" or HAS_DEEPSPEED for job in own]
+    found = numbers(2, tmp_path_factory.mktemp("both") / "out.json", *jobs)
+    return lambda name: {job: found[job] for job in JOBS[name]}
+
+
+def same(found: Numbers, alone: Numbers) -> None:
     """Whether every job says what one process without DeepSpeed does."""
     for job, values in found.items():
         what, _, finetune = job.split(":")
@@ -60,47 +83,39 @@ def same(found: dict[str, dict[str, float]], alone: dict[str, dict[str, float]])
             assert values[name] == pytest.approx(value, rel=2e-3, abs=2e-4), (job, name)
 
 
-def test_two_processes_without_deepspeed_train_like_one(tmp_path: Path, alone: dict[str, dict[str, float]]):
-    jobs = ("sft:none:full", "best:none:lora", "killed:none:lora", "mappo:none:full", "rft:none:full")
-    jobs += ("critic:none:lora", "dynamic:none:full")
-    same(numbers(2, tmp_path / "out.json", *jobs), alone)
+def test_two_processes_without_deepspeed_train_like_one(both: Callable[[str], Numbers], alone: Numbers):
+    same(both("plain"), alone)
 
 
 @needs_deepspeed
 @pytest.mark.parametrize("what", ["sft", "mappo", "rft"])
-def test_two_processes_under_zero_train_like_one(tmp_path: Path, alone: dict[str, dict[str, float]], what: str):
+def test_two_processes_under_zero_train_like_one(both: Callable[[str], Numbers], alone: Numbers, what: str):
     """Every stage, LoRA and full, with recomputed activations; SFT also with validation, and killed and resumed."""
-    jobs = [f"{what}:{stage}" for stage in ("0:full", "1:lora", "2:full", "2offload:lora", "3:full", "3offload:lora")]
-    jobs += ["killed:2:full", "killed:3:lora", "best:2:lora", "best:3:full"] if what == "sft" else []
-    same(numbers(2, tmp_path / "out.json", *jobs), alone)
+    same(both(what), alone)
 
 
 @needs_deepspeed
-def test_a_critic_of_its_own_is_sharded_as_the_policy_is(tmp_path: Path, alone: dict[str, dict[str, float]]):
+def test_a_critic_of_its_own_is_sharded_as_the_policy_is(both: Callable[[str], Numbers], alone: Numbers):
     """Unclipped losses and values of one process without DeepSpeed, also after a checkpoint."""
-    jobs = [f"critic:{stage}" for stage in ("0:full", "1:full", "2:lora", "2offload:full", "3:full")]
-    same(numbers(2, tmp_path / "out.json", *jobs), alone)
+    same(both("critic"), alone)
 
 
 @needs_deepspeed
-def test_a_critic_in_16_bits_takes_the_steps_of_a_plain_float32_one(tmp_path: Path):
-    found = numbers(2, tmp_path / "out.json", *(f"fine:{stage}:full" for stage in (1, 2, 3)))
-    for stage, told in found.items():
+def test_a_critic_in_16_bits_takes_the_steps_of_a_plain_float32_one(both: Callable[[str], Numbers]):
+    for stage, told in both("fine").items():
         assert told["/off"] < 0.2 and told["/stuck"] > 0.7, (stage, told)
 
 
 @needs_deepspeed
-def test_what_is_changed_in_16_bits_outlives_the_next_step(tmp_path: Path):
-    found = numbers(2, tmp_path / "out.json", *(f"changed:{stage}:full" for stage in range(4)))
-    for stage, biases in found.items():
+def test_what_is_changed_in_16_bits_outlives_the_next_step(both: Callable[[str], Numbers]):
+    for stage, biases in both("changed").items():
         assert biases and all(2.9 < bias < 3.1 for bias in biases.values()), stage
 
 
 @needs_deepspeed
-def test_gradients_in_16_bits_add_up_in_float32(tmp_path: Path):
+def test_gradients_in_16_bits_add_up_in_float32(both: Callable[[str], Numbers]):
     """The direct sum, of parts a sixth of which would vanish in a sum of 16 bits."""
-    found = numbers(2, tmp_path / "out.json", *(f"summed:{stage}:full" for stage in (1, 2, "2offload", 3)))
-    for stage, off in found.items():
+    for stage, off in both("summed").items():
         assert off["/off"] < 0.01, (stage, off)
 
 

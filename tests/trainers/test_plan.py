@@ -72,6 +72,7 @@ def test_under_torchrun_the_plan_is_of_all_processes_and_printed_once(
     assert evaluation.memory == sum(estimate(config, shape, 2)["evaluation"].values()) > 0
 
 
+@pytest.mark.slow
 def test_all_that_is_missing_is_named_before_torch_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = ["+experiment=mimic4_los", f"data.root={tmp_path}/tables", f"kg.path={tmp_path}/kg.csv", "model=pretrained",
              f"model.path={tmp_path}/model", "trainer.base.steps=0"]  # fmt: skip

@@ -111,6 +111,7 @@ def test_how_predictions_are_named(text):
         main(["systems=[baselines]", "task=read", f"predictions=[{text}]"])
 
 
+@pytest.mark.slow
 def test_meds_evaluation_reads_them(run):
     """The project's own command, where it is installed (on the PATH, or in the folder GHAR_MEDS_TOOLS)."""
     tool = shutil.which("meds-evaluation-cli", path=os.environ.get("GHAR_MEDS_TOOLS")) or shutil.which(

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from ghar.envs.play import play, stage_of
+from ghar.rewards.normalise import RunningNormaliser
 from ghar.trainers.rl import training_episodes
+from ghar.trainers.rl.loop import _reward
 from ghar.trainers.rl.training_episodes import KEPT, sampled_rows
 
 
@@ -50,3 +54,13 @@ def test_which_are_kept_depends_on_seed_and_update_and_on_no_number_of_processes
     assert ids(parts=(slice(0, 6), slice(6, 16))) == alone
     assert ids(parts=(slice(0, 2), slice(2, 14), slice(14, 16))) == alone
     assert ids(update=20) != alone and ids(seed=1) != alone
+
+
+def test_a_failed_episode_shows_the_normaliser_nothing(small_system, batch):
+    cases, episodes, _ = batch
+    about: Any = SimpleNamespace(system=small_system, references={})
+    seen, expected = RunningNormaliser(), RunningNormaliser()
+    for episode in episodes[1:]:
+        expected.observe(small_system.training.shaping.costs(episode))
+    _reward(about, [replace(episodes[0], failure="engine"), *episodes[1:]], cases, seen)
+    assert seen.state_dict() == expected.state_dict() and any(count for count, *_ in seen.state_dict().values())

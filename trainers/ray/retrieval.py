@@ -53,8 +53,8 @@ class RetrievalActor:
 class RayRetriever:
     """Answers like the retriever that the actors hold. May be sent to other processes and used from several threads."""
 
-    def __init__(self, actors: Sequence[Any], timeout: float = TIMEOUT) -> None:
-        self.actors, self.timeout = list(actors), timeout
+    def __init__(self, actors: Sequence[Any]) -> None:
+        self.actors = list(actors)
         self._next = 0
 
     def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:
@@ -66,7 +66,7 @@ class RayRetriever:
             self.actors[(first + i) % len(self.actors)].retrieve.remote(list(part)) for i, part in enumerate(parts)
         ]
         try:
-            answers = ray.get(asked, timeout=self.timeout)
+            answers = ray.get(asked, timeout=TIMEOUT)
         except RayError as error:  # its text may quote a query: the name of its kind must do
             raise RetrievalLost(f"a retrieval actor did not answer ({type(error).__name__})") from None
         return [evidence for part in answers for evidence in part]

@@ -204,15 +204,13 @@ class ActorCritic(nn.Module):
         return Scores(logp, self._values(hidden, batch), entropy)
 
     @torch.no_grad()
-    def evaluate(self, rows: Sequence[Row], token_budget: int, tick: Callable[[int], None] | None = None) -> Scores:
-        """`score` for any number of rows without gradients; `tick` is told the number of rows done."""
-        parts = self._over(rows, token_budget, lambda part, trees: _columns(self.score(part, trees=trees)), tick)
+    def evaluate(self, rows: Sequence[Row], token_budget: int) -> Scores:
+        """`score` for any number of rows without gradients."""
+        parts = self._over(rows, token_budget, lambda part, trees: _columns(self.score(part, trees=trees)))
         return Scores(*parts)
 
     @torch.no_grad()
-    def reference_logp(
-        self, rows: Sequence[Row], token_budget: int, tick: Callable[[int], None] | None = None
-    ) -> Tensor:
+    def reference_logp(self, rows: Sequence[Row], token_budget: int) -> Tensor:
         """Log-probs [T] under the reference policy; ValueError when none was kept."""
         if self.cfg.finetune == "full" and self.reference is None:
             raise ValueError("this actor keeps no reference policy: build it with reference=True")
@@ -224,7 +222,7 @@ class ActorCritic(nn.Module):
 
         off = self.policy.disable_adapter() if self.cfg.finetune == "lora" else nullcontext()
         with off:
-            result = self._over(rows, token_budget, logp, tick)[0]
+            result = self._over(rows, token_budget, logp)[0]
         self._unfreeze()
         return result
 
@@ -236,14 +234,13 @@ class ActorCritic(nn.Module):
             batch = collate(part, self.device, trees)
             return (self._values(self._hidden(self.policy, batch), batch),)
 
-        return self._over(rows, token_budget, values, None)[0]
+        return self._over(rows, token_budget, values)[0]
 
     def _over(
         self,
         rows: Sequence[Row],
         token_budget: int,
         compute: Callable[[Sequence[Row], Sequence[int]], tuple[Tensor, ...]],
-        tick: Callable[[int], None] | None,
     ) -> list[Tensor]:
         """Run `compute` on micro-batches and put its flat results back into the order of `rows`."""
         sizes = [len(row.tokens) - row.prompt for row in rows]
@@ -254,8 +251,6 @@ class ActorCritic(nn.Module):
             split = [column.split([sizes[i] for i in index]) for column in columns]
             for k, i in enumerate(index):
                 pieces[i] = tuple(column[k] for column in split)
-            if tick is not None:
-                tick(len(index))
         if not rows:
             return [torch.zeros(0, device=self.device)] * 3
         return [torch.cat(column) for column in zip(*pieces, strict=True)]

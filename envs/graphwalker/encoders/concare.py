@@ -21,17 +21,18 @@ from torch.nn import functional as F
 from ghar.envs.graphwalker.encoders.batches import Output, SeriesBatch
 
 DECOV = 1e-3  # weight of the penalty; ours
+HEADS = 4
 
 
 class ConCare(nn.Module):
     """Predictor with embeddings [b, hidden]."""
 
-    def __init__(self, features: int, classes: int, hidden: int, heads: int = 4) -> None:
+    def __init__(self, features: int, classes: int, hidden: int) -> None:
         super().__init__()
         self.channels = _Channels(features, hidden)
         self.query, self.key = _each(features, hidden, hidden), _each(features, hidden, hidden)
         self.fading = nn.Parameter(torch.zeros(features))
-        self.across = nn.MultiheadAttention(hidden, heads, dropout=0.1, batch_first=True)
+        self.across = nn.MultiheadAttention(hidden, HEADS, dropout=0.1, batch_first=True)
         self.feed = nn.Sequential(nn.Linear(hidden, 4 * hidden), nn.ReLU(), nn.Linear(4 * hidden, hidden))
         self.norms = nn.ModuleList(nn.LayerNorm(hidden) for _ in range(2))
         self.weigh = nn.Sequential(nn.Linear(hidden, hidden), nn.Tanh(), nn.Linear(hidden, 1, bias=False))

@@ -23,14 +23,15 @@ from torch.nn import functional as F
 from ghar.envs.graphwalker.encoders.batches import Output, SeriesBatch
 
 HIDE_AT_MOST, EMA_START = 0.75, 0.996
+LAYERS, HEADS = 2, 4
 
 
 class Smart(nn.Module):
     """Predictor with embeddings [b, F * hidden]."""
 
-    def __init__(self, features: int, classes: int, hidden: int, layers: int = 2, heads: int = 4) -> None:
+    def __init__(self, features: int, classes: int, hidden: int) -> None:
         super().__init__()
-        self.encoder = SmartEncoder(features, hidden, layers, heads)
+        self.encoder = SmartEncoder(features, hidden, LAYERS, HEADS)
         width = features * hidden
         self.classifier = nn.Sequential(
             nn.Linear(width, hidden), nn.GELU(), nn.Dropout(0.1), nn.Linear(hidden, classes)

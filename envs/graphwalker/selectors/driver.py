@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from ghar.envs.generators import Returned, resume
 from ghar.envs.graphwalker.selectors.protocol import Ask, Play
 
 
@@ -22,21 +23,22 @@ def drive(
     live: dict[int, tuple[Play, Ask]] = {}
     waiting = list(enumerate(starts))[::-1]
 
-    def resume(number: int, play: Play, answer: Any) -> None:
-        try:
-            live[number] = play, play.send(answer)
-        except StopIteration as end:
-            live.pop(number, None)
-            results[number] = end.value
-            on_done()
+    def go_on(number: int, play: Play, answer: Any) -> None:
+        asked = resume(play, answer)
+        if not isinstance(asked, Returned):
+            live[number] = play, asked
+            return
+        live.pop(number, None)
+        results[number] = asked.value
+        on_done()
 
     while waiting or live:
         while waiting and len(live) < in_flight:
             number, start = waiting.pop()
-            resume(number, start(), None)
+            go_on(number, start(), None)
         if not live:
             continue
         asked = list(live.items())
         for (number, (play, _)), answer in zip(asked, scorer.answer([ask for _, (_, ask) in asked]), strict=True):
-            resume(number, play, answer)
+            go_on(number, play, answer)
     return [results[number] for number in range(len(starts))]

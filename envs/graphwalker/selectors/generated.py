@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ghar.envs.generators import Returned, resume
 from ghar.envs.graphwalker.selectors.graph import PatientGraph, build_graph
 from ghar.envs.graphwalker.selectors.protocol import Selection, Shots, best, cosines
 from ghar.envs.graphwalker.selectors.search import Measure
@@ -48,9 +49,7 @@ def coverage(
 
 def play(search: Measure, entropy: Callable[[Shots], float]) -> Selection:
     """A search on a function instead of a model."""
-    try:
-        sets = next(search)
-        while True:
-            sets = search.send([entropy(shots) for shots in sets])
-    except StopIteration as end:
-        return end.value
+    sets = resume(search, None)
+    while not isinstance(sets, Returned):
+        sets = resume(search, [entropy(shots) for shots in sets])
+    return sets.value

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ghar.envs.generators import through
 from ghar.envs.graphwalker.selectors.protocol import (
     Ask,
     Entropy,
@@ -27,7 +28,6 @@ from ghar.envs.graphwalker.selectors.protocol import (
 )
 from ghar.envs.graphwalker.selectors.search import Measure, greedy, lazy, single
 from ghar.envs.graphwalker.selectors.self_rated import rated
-from ghar.envs.through import through
 
 prepare = nothing_shared
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Sequence
 
+from ghar.envs.generators import through
 from ghar.envs.graphwalker.selectors.protocol import ExamplePool, Generate, SelectionQuery, Shots, Walk
 from ghar.envs.graphwalker.selectors.search import Measure
-from ghar.envs.through import through
 
 SCALE = tuple(str(n) for n in range(11))
 

@@ -63,7 +63,6 @@ def cluster(
     *,
     seed: int,
     thresholds: Sequence[float] = THRESHOLDS,
-    sample: int = SAMPLE,
     what: str = "names",
 ) -> Clusters:
     """Cluster `names` by `vectors` [n, d] at the one of `thresholds` with the best silhouette on a seeded sample.
@@ -72,7 +71,7 @@ def cluster(
     is not finite.
     """
     unit = _unit(names, vectors, what)
-    threshold = choose_threshold(unit, thresholds=thresholds, sample=sample, seed=seed)
+    threshold = choose_threshold(unit, thresholds=thresholds, sample=SAMPLE, seed=seed)
     labels = average_linkage(unit, threshold, seed=seed, title=f"Cluster {what}")
     return Clusters(tuple(names), representatives(unit, labels), threshold)
 

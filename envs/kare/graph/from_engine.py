@@ -68,7 +68,7 @@ def corpus_part(
     answers = ask(
         engine, questions, store, read_triples, seed=seed, tries=TRIES, title="Extract triples from abstracts"
     )
-    mentions = Mentions(sets.names)
+    mentions = NameFinder(sets.names)
     in_text = {row: mentions.of(corpus.abstracts.texts[row]) for row in set(row_of.values())}
 
     def owners(key: str, triples: Sequence[Triple]) -> dict[str, Iterable[Triple]]:
@@ -110,7 +110,7 @@ def around(concept: str, triples: Iterable[Triple], hops: int) -> list[Triple]:
     return found
 
 
-class Mentions:
+class NameFinder:
     """Finds the names of concepts in a text: whole words, longer names as well as those inside them."""
 
     def __init__(self, names: Iterable[str]):

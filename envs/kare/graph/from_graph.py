@@ -34,7 +34,7 @@ def graph_part(sets: ConceptSets, search: PathSearch, nodes: Mapping[str, int], 
     """
     node = {c: nodes[code] for c in sets.names for code in reversed(sets.codes[c]) if code in nodes}
     called = {node[concept]: concept for concept in reversed(sets.names) if concept in node}
-    names = _Names(search.graph, called)
+    names = _FactNames(search.graph, called)
     pairs: dict[str, int] = dict.fromkeys(FATES, 0)
     known: dict[tuple[int, int], tuple[np.ndarray, bool]] = {}
     of: dict[str, set[Triple]] = {}
@@ -60,7 +60,7 @@ def graph_part(sets: ConceptSets, search: PathSearch, nodes: Mapping[str, int], 
     return GraphPart(of, without, pairs)
 
 
-class _Names:
+class _FactNames:
     """Facts in words; each node and each fact is put into words once."""
 
     def __init__(self, graph: PathGraph, called: Mapping[int, str]):

@@ -97,8 +97,6 @@ CLINICAL_COURSE = Theme(
     ),
 )
 
-THEMES = (MORTALITY, READMISSION, LENGTH_OF_STAY, CLINICAL_COURSE)
-
 _OF_TASK = {
     "dec": MORTALITY,
     "kare-mortality": MORTALITY,

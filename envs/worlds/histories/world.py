@@ -55,7 +55,7 @@ QUESTION = {
 
 
 @dataclass(frozen=True)
-class _Words:
+class _EventWords:
     """Codes and names of all that occurs. common: places of background codes; numeric: of them, those with numbers."""
 
     codes: list[str]
@@ -119,7 +119,7 @@ def _write(folder: Path, about: Mapping[str, Any], size: tuple[int, int]) -> Non
     (folder / "manifest.json").write_text(json.dumps(dict(about)) + "\n")
 
 
-def _words() -> _Words:
+def _words() -> _EventWords:
     v = load_vocabulary(0)
     common = [(f"ICD10CM/{c}", n) for c, n in zip(v.conditions["code"], v.conditions["name"], strict=True)]
     common += [(f"DRUG/{name}", name) for name in v.drugs["name"]]
@@ -130,11 +130,11 @@ def _words() -> _Words:
     rows = [*common, *labs, *((f"LONG/{name.lower().replace(' ', '-')}", name) for name in own)]
     rows += [(f"LAB/{INDEX.lower()}", INDEX), ("MEDS_BIRTH", "Birth"), ("GENDER/F", "Female"), ("GENDER/M", "Male")]
     codes, names = zip(*rows, strict=True)
-    return _Words(list(codes), list(names), len(common), len(labs))
+    return _EventWords(list(codes), list(names), len(common), len(labs))
 
 
 def _patient(
-    rng: np.random.Generator, subject: int, words: _Words, size: tuple[int, int]
+    rng: np.random.Generator, subject: int, words: _EventWords, size: tuple[int, int]
 ) -> tuple[dict[str, Any], pl.DataFrame, pl.DataFrame, list[tuple[int, str, int, str]]]:
     """Truth, events, visits and gold rows of one patient."""
     many = int(np.exp(rng.uniform(*np.log(size))))
@@ -187,7 +187,7 @@ def _patient(
     return person, events, visits, gold
 
 
-def _background(rng: np.random.Generator, words: _Words, many: int) -> tuple[np.ndarray, np.ndarray]:
+def _background(rng: np.random.Generator, words: _EventWords, many: int) -> tuple[np.ndarray, np.ndarray]:
     """Codes and values of what says nothing: a patient has some 150 codes, a few of them far more often than others."""
     own = rng.permutation(words.common)[:150]
     weights = 1.0 / (1.0 + np.arange(len(own)))

@@ -23,7 +23,6 @@ KG_COLUMNS = (
     "x_index", "x_id", "x_type", "x_name", "x_source",
     "y_index", "y_id", "y_type", "y_name", "y_source",
 )  # fmt: skip
-REFERENCE_COLUMNS = ("ontology_id", "ontology", "mondo_id")
 LOOK_ALIKES = 300
 FIRST_MONDO, FIRST_DRUGBANK, FIRST_GRADE, FIRST_PAIN = 9_100_000, 900_001, 9_900_000, 9_910_000
 FILLER_TYPES = {  # kind in the vocabulary -> PrimeKG's node type and source
@@ -87,7 +86,7 @@ class _Nodes:
 def build_graph(
     rng: np.random.Generator, vocabulary: WorldVocabulary, severities: Severities
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """(kg with KG_COLUMNS, closed under reversal; references with REFERENCE_COLUMNS)."""
+    """(kg with KG_COLUMNS, closed under reversal; references with those of ghar.kg.linking)."""
     draft, tail = _Draft(), vocabulary.tail
     bases = np.resize(rng.permutation(vocabulary.conditions.height), LOOK_ALIKES).tolist()
     true, textbook = severities.conditions.tolist(), severities.textbook_conditions.tolist()

@@ -85,7 +85,7 @@ class DischargeHabits:
 
 
 @dataclass(frozen=True)
-class _Words:
+class _Lexicon:
     """The vocabulary as numbers and names."""
 
     titles: list[str]
@@ -100,10 +100,10 @@ def vocabulary_of(world: World) -> WorldVocabulary:
     return load_vocabulary(world.tail)
 
 
-def _words(v: WorldVocabulary) -> _Words:
+def _words(v: WorldVocabulary) -> _Lexicon:
     condition, drug = ({w: i for i, w in enumerate(column)} for column in (v.conditions["code"], v.drugs["name"]))
     procedure = dict(zip(v.procedures["code"], v.procedures["name"], strict=True))
-    return _Words(v.conditions["name"].to_list(), v.drugs["name"].to_list(), condition, drug, procedure)
+    return _Lexicon(v.conditions["name"].to_list(), v.drugs["name"].to_list(), condition, drug, procedure)
 
 
 def write_notes(world: Path, folder: Path) -> None:
@@ -195,7 +195,7 @@ def _stays(world: Path) -> list[dict[str, Any]]:
 
 
 def _row(
-    rng: np.random.Generator, habits: DischargeHabits, words: _Words, stay: dict[str, Any], number: int, follows: int
+    rng: np.random.Generator, habits: DischargeHabits, words: _Lexicon, stay: dict[str, Any], number: int, follows: int
 ) -> dict[str, Any]:
     end: datetime = stay["dischtime"]
     return {
@@ -210,7 +210,9 @@ def _row(
     }
 
 
-def _text(rng: np.random.Generator, habits: DischargeHabits, words: _Words, stay: dict[str, Any], follows: int) -> str:
+def _text(
+    rng: np.random.Generator, habits: DischargeHabits, words: _Lexicon, stay: dict[str, Any], follows: int
+) -> str:
     """The summary, with MIMIC-IV-Note's headings in their order."""
     title, medicine = words.titles, words.medicines
     conditions = [words.condition[code] for code in stay["hosp/diagnoses_icd"] or [] if code not in POINTERS]

@@ -52,7 +52,7 @@ POINTERS = {  # code -> name; U49 is left free by ICD-10
     "U490002": "early syndrome",
     "U490003": "failing graft",
 }
-PAST, ASKS, TELLS, FAILING = POINTERS
+PAST, ASKS, _, FAILING = POINTERS
 MEASURE = f"{POINTERS[FAILING].capitalize()} clearance"
 SENTENCE = "The unnamed syndrome was on its way to a grade {grade} course and was treated in time."
 

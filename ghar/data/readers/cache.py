@@ -20,16 +20,6 @@ EVENTS = "events-{:04}.parquet"
 ROWS = "visit_rows.parquet"
 
 
-def save_cohort(cohort: Cohort, folder: Path) -> None:
-    """Write `cohort` to `folder`, whole or not at all; a folder that another process finished first is kept."""
-
-    def events(work: Path) -> Cohort:
-        cohort.scan().sink_parquet(work / EVENTS.format(0), compression="lz4")
-        return cohort
-
-    build_cohort(events, folder)
-
-
 def build_cohort(build: Callable[[Path], Cohort], folder: Path) -> None:
     """Let `build` write events (EVENTS) and what it likes to a folder for its work, and make them a cohort on disk.
 
@@ -54,7 +44,7 @@ def build_cohort(build: Callable[[Path], Cohort], folder: Path) -> None:
 
 
 def load_cohort(folder: Path, name: str | None = None) -> Cohort:
-    """Open what `save_cohort` wrote, under its own name or another; BadInput if the folder is damaged."""
+    """Open what `build_cohort` wrote, under its own name or another; BadInput if the folder is damaged."""
     if damage := fault(folder):
         raise BadInput(f"{damage}: delete that folder, it is rebuilt.")
     try:

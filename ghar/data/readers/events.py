@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from ghar.data.cohort import Cohort
-from ghar.data.ranges import Range, subject_ranges
+from ghar.data.ranges import SubjectRange, subject_ranges
 from ghar.data.readers.cache import EVENTS, build_cohort, load_cohort, scan_events
 from ghar.data.readers.tables import ROW_GROUP, SourceTable, find_table, fingerprint, sift
 from ghar.errors import BadInput
@@ -101,7 +101,7 @@ def in_order(
     is given each range, sorted, before it is written.
     """
     events = stacked(parts)
-    ranges = subject_ranges(events, SORTED) or [Range(0, 0, 0)]
+    ranges = subject_ranges(events, SORTED) or [SubjectRange(0, 0, 0)]
     for i, part in enumerate(ranges):
         some = events if len(ranges) == 1 else part.of(events)
         rows = some.collect(engine="streaming").sort("subject_id", "time", maintain_order=True)

@@ -38,13 +38,11 @@ from collections import Counter
 from datetime import timedelta
 from typing import Literal
 
-import numpy as np
 import polars as pl
 
-from ghar.data.cohort import NO_VISIT, Cohort, Sample, Task
+from ghar.data.cohort import Cohort, Task
 from ghar.data.ranges import subject_ranges
 from ghar.data.readers.deaths import DEATH, WHOLE_DAY, is_date, sound_deaths
-from ghar.data.tasks.stays import Leakage
 from ghar.errors import BadInput
 
 EhrshotTask = Literal["guo_los", "guo_readmission", "new_acutemi", "lab_anemia"]
@@ -94,39 +92,6 @@ def ehrshot_labels(cohort: Cohort, task: EhrshotTask) -> Labels:
     left_out["repeated with another label"] = int((once["others"] > 0).sum())  # among these, at so many times
     once = once.drop("others")
     return once.sort("subject_id", "prediction_time"), {rule: n for rule, n in left_out.items() if n}
-
-
-def ehrshot_samples(
-    cohort: Cohort, task: EhrshotTask, *, leakage: Leakage = "paper", labels: pl.DataFrame | None = None
-) -> tuple[Task, list[Sample[pl.DataFrame]]]:
-    """The task and its samples, by patient and time; `labels` are the benchmark's own instead of counted ones.
-
-    labels: what `ghar.data.readers.meds.read_labels` returns, or `ehrshot_labels`. Raises BadInput when there is none,
-    when one is of a patient who is not in the cohort or when its value is not one of the task's.
-    """
-    if leakage not in ("paper", "strict"):
-        raise BadInput(f"There is no leakage={leakage!r}: choose paper or strict.")
-    check_order(cohort)
-    about = TASKS.get(task)
-    counted = ehrshot_labels(cohort, task)[0] if labels is None or about is None else label_indices(labels, about)
-    require_labels(counted, cohort, task)
-    assert about is not None  # `ehrshot_labels` refused an unknown task
-    subjects = cohort.events["subject_id"].to_numpy()
-    times = cohort.events["time"].fill_null(pl.datetime(1, 1, 1)).to_physical().to_numpy()
-    samples = []
-    for i, (subject, at, label) in enumerate(counted.iter_rows()):
-        first, last = np.searchsorted(subjects, [subject, subject + 1])
-        if first == last:
-            raise BadInput(f"Patient {subject} has a label of {task} and no event in the {cohort.name}.")
-        until = pl.Series([at], dtype=pl.Datetime("us")).to_physical()[0]
-        stop = first + np.searchsorted(times[first:last], until, side="right")
-        shown = cohort.events[int(first) : int(stop)]
-        if leakage == "strict":
-            static = pl.col("time").is_null()
-            shown = shown.filter(static | (pl.col("recorded") <= at).fill_null(False))
-        name = f"{task}-{subject}-{i}"
-        samples.append(Sample(name, subject, NO_VISIT, at, shown, label, credentialed=cohort.credentialed))
-    return about, samples
 
 
 def before_death(rows: pl.DataFrame, cohort: Cohort) -> tuple[pl.DataFrame, int]:

@@ -23,7 +23,6 @@ class TextView:
     text: str
     dropped_visits: int = 0
     dropped_codes: int = 0
-    dropped_events: int = 0
     dropped_steps: int = 0
 
 
@@ -48,7 +47,7 @@ def visit_lists(
 ) -> Iterator[TextView]:
     """`visit_list` of each sample; a visit that many samples show is put into words once."""
     words: dict[int, tuple[Visit, str]] = {}  # by id(); the visit is kept, so that its id stays its own
-    names = {kind: _Names(name_of) for kind in KIND_NAMES}
+    names = {kind: _CodeNames(name_of) for kind in KIND_NAMES}
 
     def said(visit: Visit) -> str:
         known = words.get(id(visit))
@@ -118,7 +117,7 @@ def _full(total: int, said: Callable[[Visit], str], visits: Sequence[Visit]) -> 
     return "".join(parts)
 
 
-def _said(visit: Visit, names: Mapping[str, _Names]) -> str:
+def _said(visit: Visit, names: Mapping[str, _CodeNames]) -> str:
     lists = zip(("Conditions", "Procedures", "Medications"), KIND_NAMES, strict=True)
     parts = [f"{title}: {names[kind].listed(codes)}." for title, kind in lists if (codes := getattr(visit, kind))]
     if visit.values:
@@ -142,7 +141,7 @@ def _names(codes: Sequence[str], name_of: Callable[[str], str]) -> str:
     return "; ".join(dict.fromkeys(map(name_of, codes))) or "none"
 
 
-class _Names(dict[str, str]):
+class _CodeNames(dict[str, str]):
     """Name by code, each asked for once: most codes stand in many visits."""
 
     def __init__(self, name_of: Callable[[str], str]):

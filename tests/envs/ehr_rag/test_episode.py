@@ -28,7 +28,7 @@ from ghar.envs.ehr_rag.episode import (
 from ghar.envs.ehr_rag.ether import EtherSpec, EventCorpus, EventPassage, EventQuery
 from ghar.envs.ehr_rag.rule import RuleReader
 from ghar.envs.ehr_rag.rule_fit import EventRules, fit_rules
-from ghar.envs.parallel import together
+from ghar.envs.generators import together
 from ghar.envs.rollout import EpisodeJob, rollout
 from ghar.episode import Act, Completion, Episode, Reply, Retrieve
 from ghar.retrieval.encoders import HashingEncoder

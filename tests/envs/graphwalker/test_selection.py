@@ -13,9 +13,7 @@ from benchmarks.walks import best_gain
 from benchmarks.walks import play as walk
 from ghar.arrays import unit_rows
 from ghar.envs.graphwalker.selection import (
-    Greedy,
     ScoredByFunction,
-    ScoredByModel,
     WalkEpisodes,
     WalkPrediction,
     WalkSpec,
@@ -33,6 +31,7 @@ from ghar.envs.views.pettingzoo_view import aec
 from ghar.episode import Act, Completion, Retrieve
 from ghar.errors import BadInput
 from ghar.llm.policy import FunctionPolicy
+from tests.envs.graphwalker.greedy import Greedy, ScoredByModel
 from tests.envs.graphwalker.selectors.walks import HashScorer, links, make_world, play, soft_coverage
 
 MEASURED = pytest.mark.parametrize("measured", [True, False])

@@ -7,7 +7,7 @@ import pytest
 from ghar.envs.kare.graph.abstracts import Abstracts
 from ghar.envs.kare.graph.build import ConstructSpec, construct
 from ghar.envs.kare.graph.concepts import ConceptSets
-from ghar.envs.kare.graph.from_engine import Mentions, around
+from ghar.envs.kare.graph.from_engine import NameFinder, around
 from ghar.envs.kare.graph.scripted import scripted_extractor
 from ghar.envs.kare.graph.triples import ConceptGraphs, Triple
 from ghar.envs.kare.retrieval.abstract_corpus import AbstractCorpus, index_abstracts
@@ -143,7 +143,7 @@ def test_three_hops_and_no_further() -> None:
 
 
 def test_mentions_are_whole_words() -> None:
-    mentions = Mentions(["heart failure", "failure", "acute heart failure", "art"])
+    mentions = NameFinder(["heart failure", "failure", "acute heart failure", "art"])
     assert mentions.of("Heart-failure, or Art?") == {"heart failure", "failure", "art"}
 
 

@@ -6,8 +6,10 @@ import pytest
 
 from ghar.data.tasks.visits import VISIT_TASKS
 from ghar.envs.kare.graph.considerations import considerations_of
-from ghar.envs.kare.graph.themes import CLINICAL_COURSE, LENGTH_OF_STAY, MORTALITY, READMISSION, THEMES, Theme, theme_of
+from ghar.envs.kare.graph.themes import CLINICAL_COURSE, LENGTH_OF_STAY, MORTALITY, READMISSION, Theme, theme_of
 from ghar.errors import BadInput
+
+THEMES = (MORTALITY, READMISSION, LENGTH_OF_STAY, CLINICAL_COURSE)
 
 
 def test_tasks_have_their_theme_by_either_name() -> None:
