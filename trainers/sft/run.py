@@ -41,6 +41,8 @@ if TYPE_CHECKING:
         TrainingArguments,
     )
 
+    from ghar.llm.adapter import Adapter
+
 
 ORIGIN = "origin.json"  # in each: what the training was of
 
@@ -50,12 +52,13 @@ Log = Callable[[Mapping[str, float]], None]  # takes a row of SFTResult.curve
 @dataclass(frozen=True)
 class SFTResult:
     """The trained model (LoRA merged) and its curve: rows with step, loss, accuracy, lr, and with validation pairs
-    valid_loss; seconds of training; step: whose weights these are."""
+    valid_loss; seconds of training; step: whose weights these are; adapter: with LoRA, what was merged."""
 
     model: PreTrainedModel
     curve: tuple[dict[str, float], ...]
     seconds: float
     step: int
+    adapter: Adapter | None = None
 
 
 def run_sft(
@@ -84,6 +87,7 @@ def run_sft(
     import torch
     from transformers import PrinterCallback
 
+    from ghar.llm.adapter import merge_and_unload, take_adapter
     from ghar.trainers.sft.packing import can_share, groups_of
     from ghar.trainers.sft.trainer import CompletionTrainer
 
@@ -116,17 +120,15 @@ def run_sft(
         seconds = time.monotonic() - start
         gather(None)  # every process has the best weights before the folder goes
     trained: Any = trainer.model if cfg.deepspeed.stage is None else _released(trainer, cfg)
-    if cfg.finetune == "lora":
-        from ghar.trainers.rl.fast.lora import fold
-
-        fold(trained, "default")
-        trained = trained.unload()
+    adapter = take_adapter(trained) if cfg.finetune == "lora" else None
+    if adapter is not None:
+        trained = merge_and_unload(trained)
     trained.__dict__.pop("forward", None)  # TRL gave the model a forward of its own: hand it back as it came
     trained.zero_grad(set_to_none=True)
     if has_masters(cfg):
         trained.bfloat16()
     step = (trainer.state.best_global_step if valid else None) or cfg.steps
-    return SFTResult(trained.requires_grad_(True).eval(), _curve(trainer.state.log_history), seconds, step)
+    return SFTResult(trained.requires_grad_(True).eval(), _curve(trainer.state.log_history), seconds, step, adapter)
 
 
 @contextmanager
