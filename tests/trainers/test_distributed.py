@@ -76,6 +76,21 @@ def test_two_processes_under_zero_train_like_one(tmp_path: Path, alone: dict[str
 
 
 @needs_deepspeed
+@pytest.mark.parametrize(("before", "now"), [(2, 3), (3, 2)])
+def test_another_number_of_processes_goes_on_from_a_checkpoint(
+    tmp_path: Path, alone: dict[str, dict[str, float]], before: int, now: int
+):
+    jobs = ("none:full", "0:lora", "1:full", "2:lora", "2offload:full", "3:full", "3offload:lora")
+    numbers(before, tmp_path / "begun.json", *(f"begun:{job}" for job in jobs))
+    for job, values in numbers(now, tmp_path / "out.json", *(f"gone_on:{job}" for job in jobs)).items():
+        expected = alone[f"mappo:none:{job.split(':')[2]}"]
+        assert values
+        for name, value in values.items():
+            wanted = expected[name.replace("/report/", "/reports/2/")]
+            assert value == pytest.approx(wanted, rel=2e-3, abs=2e-4), (job, name)
+
+
+@needs_deepspeed
 def test_a_critic_of_its_own_is_sharded_as_the_policy_is(tmp_path: Path, alone: dict[str, dict[str, float]]):
     """Unclipped losses and values of one process without DeepSpeed, also after a checkpoint."""
     jobs = [f"critic:{stage}" for stage in ("0:full", "1:full", "2:lora", "2offload:full", "3:full")]

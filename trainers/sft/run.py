@@ -24,7 +24,6 @@ import numpy as np
 from ghar.errors import BadInput
 from ghar.interrupt import finishing
 from ghar.progress import progress
-from ghar.trainers.runs.checkpoint import other_processes
 from ghar.trainers.runs.distributed import gather, on_main, rank, world
 from ghar.trainers.runs.manifest import fault, seal
 from ghar.trainers.sft.arguments import SFTSettings, arguments_of, has_masters
@@ -243,14 +242,24 @@ def _newest(keep: Path, origin: str) -> str | None:
             shutil.rmtree(folder)
             continue
         if (saved := (folder / ORIGIN).read_text()) != origin:
-            old, new = json.loads(saved), json.loads(origin)
-            if (before := old.pop("processes")) != (now := new.pop("processes")):
-                raise other_processes(folder, before, now)
-            names = ", ".join(name for name in new if old[name] != new[name])
-            raise BadInput(f"{folder} is of another training ({names} differ): restore them or use resume=never.")
+            _compare(folder, json.loads(saved), json.loads(origin))
         print(f"Resuming SFT after step {folder.name.removeprefix('checkpoint-')}.")
         return str(folder)
     return None
+
+
+def _compare(folder: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
+    """BadInput for a checkpoint of another training, and for DeepSpeed's by another number of processes: without it
+    every process holds all."""
+    before, now = old.pop("processes"), new.pop("processes")
+    if names := ", ".join(name for name in new if old[name] != new[name]):
+        raise BadInput(f"{folder} is of another training ({names} differ): restore them or use resume=never.")
+    if new["settings"]["deepspeed"]["zero"] != "none":
+        raise BadInput(
+            f"{folder} was written by {before} processes and this run has {now}: end SFT with --nproc-per-node "
+            f"{before} (on Ray: ray.workers={before}), or train anew with resume=never. RL goes on with any number."
+        )
+    print(f"{folder.name} was written by {before} processes: numbers differ by rounding.")
 
 
 def _check(pairs: Sequence[Example], cfg: SFTSettings) -> None:
