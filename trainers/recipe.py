@@ -257,7 +257,8 @@ def _further_stage(run: TrainingRun, name: str) -> None:
 def _keep_trained(run: TrainingRun, result: SFTResult, tokenizer: Any, name: str) -> None:
     """Write a model after SFT into checkpoints/`name`."""
     base, marked = start_of(run.config, run.checkpoints), run.system.origin.credentialed
-    on_main(lambda: save_trained(result, tokenizer, base, run.checkpoints / name, marked))
+    target = run.checkpoints / name
+    on_main(lambda: save_trained(result.model, result.adapter, tokenizer, base, target, marked))
 
 
 def _teach(run: TrainingRun, model: Any, tokenizer: Any, kept: Path) -> None:

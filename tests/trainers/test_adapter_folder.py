@@ -38,7 +38,9 @@ def kept(run: Path, dtype: str = "float32") -> tuple[Config, SFTResult]:
     config = load([f"run_dir={run}", "model.lora_rank=4", f"model.dtype={dtype}"])
     checkpoints, result = run / "checkpoints", trained(dtype)
     save_model(tiny_model().to(getattr(torch, dtype)), tiny_tokenizer(), checkpoints / BASE, False)
-    save_trained(result, tiny_tokenizer(), start_of(config, checkpoints), checkpoints / SFT, False)
+    save_trained(
+        result.model, result.adapter, tiny_tokenizer(), start_of(config, checkpoints), checkpoints / SFT, False
+    )
     return config, result
 
 
@@ -77,14 +79,14 @@ def test_another_base_is_refused(tmp_path: Path):
         load_saved(checkpoints / SFT, "float32")
     named = load([f"run_dir={tmp_path}", "model=pretrained", f"model.path={own}", "model.dtype=float32"])
     assert equal(load_sft(named, checkpoints)[0], result.model)  # found where the configuration says
-    save_trained(result, tiny_tokenizer(), str(checkpoints / BASE), tmp_path / "other", False)
+    save_trained(result.model, result.adapter, tiny_tokenizer(), str(checkpoints / BASE), tmp_path / "other", False)
     assert weights_sum(tmp_path / "other") != sum_  # the same adapter on another base is another model
 
 
 def test_an_adapter_may_be_the_base_of_another(tmp_path: Path):
     _, result = kept(tmp_path / "run")
     sft = tmp_path / "run" / "checkpoints" / SFT
-    save_trained(trained(), tiny_tokenizer(), str(sft), tmp_path / "second", False)
+    save_trained(result.model, result.adapter, tiny_tokenizer(), str(sft), tmp_path / "second", False)
     assert json.loads((tmp_path / "second" / BASE_FILE).read_text())["sha256"] == weights_digest(str(sft))
     assert weights_digest(str(sft)) == weights_sum(sft)
     twice = load_saved(tmp_path / "second", "float32")[0]

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import torch
@@ -18,13 +18,10 @@ import torch
 from ghar.config import Config
 from ghar.disk import is_old
 from ghar.errors import BadInput
-from ghar.llm.adapter import base_of, find_base, write_adapter_folder
+from ghar.llm.adapter import Adapter, base_of, find_base, write_adapter_folder
 from ghar.llm.models import load_pretrained, model_path
 from ghar.provenance import write_mark
 from ghar.trainers.runs import manifest
-
-if TYPE_CHECKING:
-    from ghar.trainers.sft.run import SFTResult
 
 QUOTA = Path("/sys/fs/cgroup/cpu.max")  # "200000 100000" is two cores
 BASE = "base"  # in checkpoints/: what an untrained or practised demo model was before the warm-up
@@ -76,17 +73,18 @@ def save_model(model: Any, tokenizer: Any, target: Path, credentialed: bool = Tr
     _save(target, write, credentialed)
 
 
-def save_trained(result: SFTResult, tokenizer: Any, base: str, target: Path, credentialed: bool) -> None:
+def save_trained(
+    model: Any, adapter: Adapter | None, tokenizer: Any, base: str, target: Path, credentialed: bool
+) -> None:
     """`save_model` of a model after SFT; after LoRA the adapter alone, with the identity of `base`, which it belongs on
     (folder or hub name)."""
-    adapter = result.adapter
     if adapter is None:
-        save_model(result.model, tokenizer, target, credentialed)
+        save_model(model, tokenizer, target, credentialed)
         return
 
     def write(partial: Path) -> None:
         write_adapter_folder(adapter, base, partial, target)
-        result.model.config.save_pretrained(partial)
+        model.config.save_pretrained(partial)
         tokenizer.save_pretrained(partial)
 
     _save(target, write, credentialed)
