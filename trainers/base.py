@@ -24,12 +24,11 @@ from ghar.metrics.runfolder import RunFolder
 from ghar.progress import track
 from ghar.trainers.runs.distributed import main_first, on_main
 from ghar.trainers.runs.manifest import fault
-from ghar.trainers.runs.models import save_model
+from ghar.trainers.runs.models import BASE, save_model
 from ghar.trainers.sft.arguments import SFTSettings
 from ghar.trainers.sft.pairs import TokenExample, tokenised
 from ghar.trainers.sft.run import metrics_row, run_sft
 
-BASE = "base"  # in checkpoints/: what an untrained or practised demo model was before the warm-up
 TEXTS = 500  # episodes whose prompts the tokenizer is made from
 LR = 4e-3
 AT_ONCE = 1000  # episodes tokenised together

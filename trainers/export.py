@@ -20,12 +20,12 @@ from typing import Any
 from ghar.config import Config
 from ghar.disk import full_disk_told
 from ghar.errors import BadInput
+from ghar.llm.adapter import base_of, merge_and_unload
 from ghar.metrics.runfolder import RunFolder, write_whole
 from ghar.metrics.upper_bounds import in_words
 from ghar.provenance import learned_from_credentialed, write_mark
 from ghar.trainers.evaluation.weights import find, identity, make_actor
 from ghar.trainers.rl.actor_critic import ActorCritic
-from ghar.trainers.rl.fast.lora import fold
 from ghar.trainers.runs import checkpoint, manifest
 from ghar.trainers.runs.models import SFT, load_sft, save_model, use_cores
 
@@ -52,7 +52,7 @@ def export(config: Config) -> Path:
     partial.mkdir()
     with full_disk_told(run):
         if config.model.finetune == "lora":
-            shutil.copytree(step.parent / SFT, partial / "base", copy_function=_link)
+            _write_base(config, step.parent, partial / "base")
             name = write_adapter(actor, partial / "adapter", partial / "base")
         credentialed = any(map(learned_from_credentialed, (step, step.parent / SFT)))
         save_model(merge(actor), tokenizer, partial / "merged", credentialed)
@@ -76,6 +76,14 @@ def load_trained(config: Config, step: Path) -> tuple[ActorCritic, Any]:
     return actor, tokenizer
 
 
+def _write_base(config: Config, checkpoints: Path, target: Path) -> None:
+    """The policy after SFT as a whole model, whether the run keeps it as one or as an adapter."""
+    if base_of(checkpoints / SFT) is None:
+        shutil.copytree(checkpoints / SFT, target, copy_function=_link)
+    else:
+        save_model(*load_sft(config, checkpoints), target, learned_from_credentialed(checkpoints / SFT))
+
+
 def write_adapter(actor: ActorCritic, target: Path, base: Path) -> str:
     """The actor's adapter as adapter_config.json and adapter_model.safetensors; the critic's stays behind.
 
@@ -97,8 +105,7 @@ def merge(actor: ActorCritic) -> Any:
     """The actor as a plain transformers model. With LoRA the adapter is folded in for good: the actor is used up."""
     if actor.cfg.finetune == "full":
         return actor.policy
-    fold(actor.policy, "default")
-    return actor.policy.unload()
+    return merge_and_unload(actor.policy)
 
 
 def card(

@@ -320,10 +320,10 @@ def _item(config: Config) -> int:
 
 
 def _disk(system: System[Any], config: Config, shape: ModelShape, counted: EpisodeCounts) -> float:
-    """Base and warmed-up model, checkpoints on the way, episodes."""
+    """Base of the demo, the policy after SFT (with LoRA its adapter), checkpoints on the way, episodes."""
     lora, item = config.model.finetune == "lora", _item(config)
     trained = (config.model.lora_rank or 0) * shape.ends if lora else shape.weights
-    models = (2 if config.model.kind == "demo" else 1) * shape.weights * item
+    models = (int(config.model.kind == "demo") + int(not lora)) * shape.weights * item + (4 * trained if lora else 0)
     warmup = 2 * trained * (item + 8)
     kept = (config.keep_last + 2) * trained * (item + 8) if config.trainer.rl.updates else 0
     names = config.eval.variants or system.listed

@@ -37,7 +37,7 @@ from ghar.metrics.logger import Logger, start_logger
 from ghar.metrics.runfolder import RunFolder
 from ghar.privacy import ask_gate, keep_log
 from ghar.progress import left_of
-from ghar.trainers.base import BASE, base_steps, reader_of, start_model
+from ghar.trainers.base import base_steps, reader_of, start_model
 from ghar.trainers.evaluation.evaluate import evaluate_system, table_of
 from ghar.trainers.evaluation.leakage import audited, by_rarity, keep_groups
 from ghar.trainers.evaluation.report import conclude, report
@@ -50,13 +50,13 @@ from ghar.trainers.rl.schedule import check_schedule, hold_schedule
 from ghar.trainers.rl.workers import MakeWorkers, local
 from ghar.trainers.runs.code import commit
 from ghar.trainers.runs.distributed import main_first, on_main, rank, together
-from ghar.trainers.runs.models import SFT, load_sft, save_model, use_cores
+from ghar.trainers.runs.models import BASE, SFT, load_sft, save_trained, start_of, use_cores
 from ghar.trainers.runs.resume import given_back, hold, open_run, plain
 from ghar.trainers.runs.samples import data_print, hold_data
 from ghar.trainers.sft.distill import learn
 from ghar.trainers.sft.examples import TrainingExamples, read_examples, write_examples
 from ghar.trainers.sft.pairs import tokenise_examples
-from ghar.trainers.sft.run import metrics_row
+from ghar.trainers.sft.run import SFTResult, metrics_row
 from ghar.trainers.teacher import taught
 
 PHASES = {
@@ -228,7 +228,7 @@ def _warm_up(run: TrainingRun) -> None:
     with run.timed("sft"):
         steps = run.checkpoints / SFT_STEPS
         result = learn(config, model, tokenizer, examples, steps, log=lambda row: run.log(metrics_row("sft", row)))
-        on_main(lambda: save_model(result.model, tokenizer, run.checkpoints / SFT, run.system.origin.credentialed))
+        _keep_trained(run, result, tokenizer, SFT)
 
 
 def _further_stages(run: TrainingRun) -> None:
@@ -250,8 +250,15 @@ def _further_stage(run: TrainingRun, name: str) -> None:
     steps = run.checkpoints / f"{name}-steps"
     examples, title = TrainingExamples(train, valid, {}, {}), f"SFT, {name}"
     learned = learn(config, model, tokenizer, examples, steps, pairs.epochs, title=title)
-    on_main(lambda: save_model(learned.model, tokenizer, run.checkpoints / name, run.system.origin.credentialed))
+    _keep_trained(run, learned, tokenizer, name)
     on_main(lambda: shutil.rmtree(steps, ignore_errors=True))
+
+
+def _keep_trained(run: TrainingRun, result: SFTResult, tokenizer: Any, name: str) -> None:
+    """Write a model after SFT into checkpoints/`name`."""
+    base, marked = start_of(run.config, run.checkpoints), run.system.origin.credentialed
+    target = run.checkpoints / name
+    on_main(lambda: save_trained(result.model, result.adapter, tokenizer, base, target, marked))
 
 
 def _teach(run: TrainingRun, model: Any, tokenizer: Any, kept: Path) -> None:

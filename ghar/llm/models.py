@@ -10,6 +10,7 @@ import torch
 
 from ghar.config import Config
 from ghar.errors import BadInput
+from ghar.llm.adapter import base_of, find_base, with_adapter
 from ghar.llm.chat_template import freeze
 from ghar.llm.demo_model import build_model, build_tokenizer
 from ghar.llm.gguf import local_model
@@ -18,26 +19,27 @@ from ghar.privacy import HOW_TO_DOWNLOAD
 
 
 def load_pretrained(
-    path: str, dtype: str, arguments: Mapping[str, Any] | None = None, system: str | None = None
+    path: str,
+    dtype: str,
+    arguments: Mapping[str, Any] | None = None,
+    system: str | None = None,
+    base: str | None = None,
 ) -> tuple[Any, Any]:
     """Model and tokenizer of transformers from a folder or hub name, with their facts and a frozen chat template.
 
-    arguments, system: what the template is frozen with. BadInput when they cannot be loaded, or not be served.
+    arguments, system: what the template is frozen with; base: where the base of an adapter's folder may be, besides
+    the place that the folder names. BadInput when they cannot be loaded, or not be served.
     """
     from ghar.llm import import_transformers  # noqa: F401
 
     # isort: split
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoTokenizer
     from transformers.utils import logging as bars
 
     bars.disable_progress_bar()  # "Loading weights", once for every model and checkpoint
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
-        config = AutoConfig.from_pretrained(path)
-        # torch's own attention has no soft cap on its scores
-        capped = getattr(config.get_text_config(), "attn_logit_softcapping", None)
-        how = {"attn_implementation": "eager"} if capped else {}
-        model = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype), **how)
+        model = _load_network(path, dtype, base)
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise BadInput(
@@ -51,6 +53,19 @@ def load_pretrained(
     model = model.to(device).eval()
     check_facts(model, tokenizer, facts, path)
     return model, tokenizer
+
+
+def _load_network(path: str, dtype: str, base: str | None) -> Any:
+    """The network alone, an adapter folded into its base."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    if base_of(path) is not None:
+        return with_adapter(_load_network(find_base(path, base), dtype, None), Path(path))
+    config = AutoConfig.from_pretrained(path)
+    # torch's own attention has no soft cap on its scores
+    capped = getattr(config.get_text_config(), "attn_logit_softcapping", None)
+    how = {"attn_implementation": "eager"} if capped else {}
+    return AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype), **how)
 
 
 def load_configured(config: Config) -> tuple[Any, Any]:

@@ -81,28 +81,69 @@ def killed(deepspeed: DeepspeedConfig, finetune: str) -> dict:
 def mappo(deepspeed: DeepspeedConfig, finetune: str) -> dict:
     """Three updates on the same seven episodes; the last process has fewer rows than the others, with two there is
     also a minibatch in which it has none."""
-    actor = perturb(make_actor(finetune, checkpointing=deepspeed.checkpointing))
-    whole = play(actor, 7, np.random.default_rng(0), truncated=True)
-    for head in actor.heads.values():
-        torch.nn.init.zeros_(head.weight)  # type: ignore[arg-type]
-        torch.nn.init.zeros_(head.bias)  # type: ignore[arg-type]
-    traj = own_part(whole)
-    learner = make_learner(actor, deepspeed)
-    config = replace(CONFIG, kl=0.1, entropy=0.01, minibatches=3, micro_tokens=16)
+    actor, learner, traj = for_updates(deepspeed, finetune)
     rng = np.random.default_rng(1)
-    reports = [improve(learner, traj, config, rng) for _ in range(2)]
+    reports = [improve(learner, traj, THREE, rng) for _ in range(2)]
     kept = saved(learner)
     with learner.whole():
         weights = {name: w.clone() for name, w in actor.trainable_state().items()}
     learner.change(lambda: fill(actor, {name: torch.ones_like(w) for name, w in weights.items()}))
     learner.change(lambda: fill(actor, weights))
     learner.load_state(kept)
-    reports.append(improve(learner, traj, config, rng))
+    reports.append(improve(learner, traj, THREE, rng))
     with learner.whole():
         last = {name: w.flatten()[:5].tolist() for name, w in actor.trainable_state().items()}
     for report in reports:
         report.pop("tokens_per_second")
     return {"reports": reports, "weights": last}
+
+
+THREE = replace(CONFIG, kl=0.1, entropy=0.01, minibatches=3, micro_tokens=16)
+
+
+def for_updates(deepspeed: DeepspeedConfig, finetune: str) -> tuple[ActorCritic, Learner, Trajectories]:
+    """An actor, its learner, and this process's part of seven episodes."""
+    actor = perturb(make_actor(finetune, checkpointing=deepspeed.checkpointing))
+    whole = play(actor, 7, np.random.default_rng(0), truncated=True)
+    for head in actor.heads.values():
+        torch.nn.init.zeros_(head.weight)  # type: ignore[arg-type]
+        torch.nn.init.zeros_(head.bias)  # type: ignore[arg-type]
+    return actor, make_learner(actor, deepspeed), own_part(whole)
+
+
+def begun(deepspeed: DeepspeedConfig, finetune: str) -> dict:
+    """The first two updates of `mappo`, and a checkpoint."""
+    actor, learner, traj = for_updates(deepspeed, finetune)
+    rng = np.random.default_rng(1)
+    for _ in range(2):
+        improve(learner, traj, THREE, rng)
+    with learner.whole():
+        weights = {name: w.clone() for name, w in actor.trainable_state().items()}
+    own = {"own": learner.state()} if rank() == 0 or learner.parted else {}
+    made = checkpoint.Checkpoint(weights, own, checkpoint.random_state(rl=rng), {}, 1, processes=world())
+    checkpoint.save(kept_in(deepspeed, finetune), made, {}, checkpoint.KeepPolicy(1, 1))
+    return {}
+
+
+def gone_on(deepspeed: DeepspeedConfig, finetune: str) -> dict:
+    """The third update of `mappo`, by another number of processes."""
+    actor, learner, traj = for_updates(deepspeed, finetune)
+    folder, rng = kept_in(deepspeed, finetune), np.random.default_rng(0)
+    found = checkpoint.load(folder / "step-1", {})
+    parts = checkpoint.parts_of(folder, found)
+    assert found.processes != world() and len(parts) == (found.processes if learner.parted else 1)
+    learner.change(lambda: fill(actor, found.weights))
+    learner.load_state(found.optimizer["own"], [part["own"] for part in parts])
+    checkpoint.restore_random(found.random, rl=rng)
+    report = improve(learner, traj, THREE, rng)
+    report.pop("tokens_per_second")
+    with learner.whole():
+        last = {name: w.flatten()[:5].tolist() for name, w in actor.trainable_state().items()}
+    return {"report": report, "weights": last}
+
+
+def kept_in(deepspeed: DeepspeedConfig, finetune: str) -> Path:
+    return Path(sys.argv[1]).parent / f"{deepspeed.zero}-{finetune}"
 
 
 def rft(deepspeed: DeepspeedConfig, finetune: str) -> dict:
@@ -283,7 +324,7 @@ def own_part(whole: Trajectories) -> Trajectories:
 
 JOBS = {
     "sft": sft, "best": best, "killed": killed, "mappo": mappo, "rft": rft, "changed": changed, "summed": summed,
-    "critic": critic, "fine": fine, "dynamic": dynamic,
+    "critic": critic, "fine": fine, "dynamic": dynamic, "begun": begun, "gone_on": gone_on,
 }  # fmt: skip
 
 

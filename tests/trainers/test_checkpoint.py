@@ -27,6 +27,7 @@ from ghar.trainers.runs.checkpoint import (
     identity,
     load,
     newest,
+    parts_of,
     random_state,
     restore_random,
     save,
@@ -128,11 +129,14 @@ def test_newest_is_the_last_saved_whatever_a_kill_left_of_the_pointers(tmp_path)
     assert names(tmp_path) == ["latest", "step-1", "step-2"] and find(tmp_path) == tmp_path / "step-2"
 
 
-def test_checkpoint_of_another_world_size_says_how_to_go_on(tmp_path):
-    save(tmp_path, replace(some(), processes=2), MODEL, KEEP)
-    with pytest.raises(BadInput, match="written by 2 processes and this run has 1: start it with --nproc-per-node 2"):
-        newest(tmp_path, MODEL, KeepPolicy(3, 1))
-    assert load(tmp_path / "step-1", MODEL).processes == 2  # to evaluate it, one process will do
+def test_a_checkpoint_of_another_number_of_processes_brings_the_states_of_all(tmp_path):
+    step = save(tmp_path, replace(some(), processes=2), MODEL, KEEP)
+    found = newest(tmp_path, MODEL, KeepPolicy(3, 1))
+    assert found is not None and found.processes == 2
+    assert len(parts_of(tmp_path, found)) == 1  # process 0 has all of what is not shared out
+    torch.save({"own": 7}, step / "optimizer-1.pt")
+    assert parts_of(tmp_path, found)[1:] == [{"own": 7}]
+    assert parts_of(tmp_path, replace(found, processes=1)) == []
 
 
 def test_a_full_disk_leaves_the_former_checkpoint_and_no_litter(tmp_path, monkeypatch):

@@ -95,6 +95,19 @@ def test_two_processes_under_zero_train_like_one(both: Callable[[str], Numbers],
 
 
 @needs_deepspeed
+def test_three_processes_go_on_from_a_checkpoint_of_two(tmp_path: Path, alone: Numbers):
+    """Every stage, LoRA and full; for other numbers see test_resharding.py."""
+    jobs = ("none:full", "0:lora", "1:full", "2:lora", "2offload:full", "3:full", "3offload:lora")
+    numbers(2, tmp_path / "begun.json", *(f"begun:{job}" for job in jobs))
+    for job, values in numbers(3, tmp_path / "out.json", *(f"gone_on:{job}" for job in jobs)).items():
+        expected = alone[f"mappo:none:{job.split(':')[2]}"]
+        assert values
+        for name, value in values.items():
+            wanted = expected[name.replace("/report/", "/reports/2/")]
+            assert value == pytest.approx(wanted, rel=2e-3, abs=2e-4), (job, name)
+
+
+@needs_deepspeed
 def test_a_critic_of_its_own_is_sharded_as_the_policy_is(both: Callable[[str], Numbers], alone: Numbers):
     """Unclipped losses and values of one process without DeepSpeed, also after a checkpoint."""
     same(both("critic"), alone)

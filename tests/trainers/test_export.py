@@ -21,7 +21,7 @@ from ghar.trainers.evaluation.weights import identity, make_actor
 from ghar.trainers.export import export
 from ghar.trainers.rl.actor_critic import ActorCritic
 from ghar.trainers.runs import checkpoint
-from ghar.trainers.runs.models import SFT, save_model
+from ghar.trainers.runs.models import SFT, load_sft, save_model
 from tests.trainers.tiny import VOCAB, perturb, tiny_model, tiny_tokenizer
 
 SUMMARY: dict[str, Any] = {
@@ -39,11 +39,13 @@ SUMMARY: dict[str, Any] = {
 
 
 def finished_run(folder: Path, *overrides: str, credentialed: bool = False) -> tuple[Config, ActorCritic]:
-    """A run folder as training leaves it, as far as an export looks, and its actor."""
+    """A run folder as training leaves it, as far as an export looks, and its actor; a policy after SFT that is there
+    stays."""
     config = load([f"run_dir={folder}", "model.lora_rank=4", *overrides])
     checkpoints = folder / "checkpoints"
-    save_model(tiny_model(), tiny_tokenizer(), checkpoints / SFT, credentialed)
-    actor = perturb(make_actor(config, AutoModelForCausalLM.from_pretrained(checkpoints / SFT).eval(), ("top", "low")))
+    if not (checkpoints / SFT).is_dir():
+        save_model(tiny_model(), tiny_tokenizer(), checkpoints / SFT, credentialed)
+    actor = perturb(make_actor(config, load_sft(config, checkpoints)[0], ("top", "low")))
     found = checkpoint.Checkpoint(
         actor.trainable_state(), {}, checkpoint.random_state(), {}, 7, score=1.0, credentialed=credentialed
     )

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from peft import LoraConfig, get_peft_model
 
-from ghar.trainers.rl.fast.lora import FusedLinear, fold, fuse
+from ghar.llm.adapter import fold
+from ghar.trainers.rl.fast.lora import FusedLinear, fuse
 
 
 def adapted(bias: bool, seed: int) -> Any:

@@ -25,7 +25,6 @@ from ghar.metrics.policy import compare
 from ghar.metrics.runfolder import RunFolder, write_whole
 from ghar.privacy import ask_gate, keep_log
 from ghar.rewards.normalise import RunningNormaliser
-from ghar.trainers.base import BASE
 from ghar.trainers.evaluation.leakage import audited, by_rarity, keep_groups
 from ghar.trainers.evaluation.playing import EvaluationRun, known, threshold, with_all
 from ghar.trainers.evaluation.predictions import samples_of, write_predictions
@@ -37,7 +36,7 @@ from ghar.trainers.rows import Row, running_of, summarise
 from ghar.trainers.runs import checkpoint
 from ghar.trainers.runs.distributed import main_first, on_main, rank, together
 from ghar.trainers.runs.manifest import MANIFEST
-from ghar.trainers.runs.models import SFT, model_size, use_cores
+from ghar.trainers.runs.models import BASE, SFT, model_size, use_cores
 from ghar.trainers.runs.resume import as_yaml, hold
 from ghar.trainers.runs.samples import Print, data_of, data_print, differences, hold_data, name_of
 from ghar.trainers.sharding import claim

@@ -15,13 +15,13 @@ from ghar.errors import BadInput
 from ghar.llm.engines import make_engine, without_weights
 from ghar.llm.models import load_configured, untrained
 from ghar.llm.policy import EnginePolicy
-from ghar.trainers.base import BASE, base_seed, reader_of
+from ghar.trainers.base import base_seed, reader_of
 from ghar.trainers.evaluation.label_scores import label_probabilities
 from ghar.trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
 from ghar.trainers.rl.serving import serving
 from ghar.trainers.rl.settings import has_critic, needs_reference
 from ghar.trainers.runs import checkpoint, manifest
-from ghar.trainers.runs.models import SFT, check_saved, load_saved, load_sft
+from ghar.trainers.runs.models import BASE, SFT, check_saved, load_sft, load_stage
 
 LAST = (SFT, "trained")  # stages that share one model in memory
 
@@ -71,12 +71,12 @@ def find(config: Config) -> RunStages:
 def load_base(config: Config, system: System[Any], found: RunStages) -> tuple[Any, Any]:
     """Model and tokenizer before any training: a saved one, the run's own base, or one that has learned nothing."""
     if config.eval.checkpoint and found.step is None:
-        return load_saved(Path(config.eval.checkpoint), config.model.dtype)
+        return load_stage(Path(config.eval.checkpoint), config)
     if config.model.path is not None:
         check_saved(Path(config.model.path))
         return load_configured(config)
     if (found.home / BASE / "config.json").is_file():
-        return load_saved(found.home / BASE, config.model.dtype)
+        return load_stage(found.home / BASE, config)
     return untrained(config, list(system.training.texts()), (), base_seed(config))
 
 
@@ -110,7 +110,7 @@ def _saved(config: Config, system: System[Any], found: RunStages, stage: str) ->
     if stage == "base":
         model, tokenizer = load_base(config, system, found)
     else:
-        model, tokenizer = load_saved(found.home / stage, config.model.dtype)
+        model, tokenizer = load_stage(found.home / stage, config)
     engine = make_engine(config, model, tokenizer)
     try:
         with serving(engine, model, 0):

@@ -157,7 +157,7 @@ class ActorCritic(nn.Module):
         if self.cfg.finetune == "full":
             yield self.policy
             return
-        from ghar.trainers.rl.fast.lora import fold
+        from ghar.llm.adapter import fold
 
         saved = fold(self.policy, "default")
         try:

@@ -298,8 +298,9 @@ class Critic:
         return {} if self.sharded is None else self.sharded.state()
 
     @torch.no_grad()
-    def load_state(self, state: dict[str, Any], own: dict[str, Any]) -> None:
-        """Undo `state` and `own_state` in place."""
+    def load_state(self, state: dict[str, Any], own: dict[str, Any], parts: Sequence[dict[str, Any]] = ()) -> None:
+        """Undo `state` and `own_state` in place; parts: those of all processes that saved, where they were another
+        number."""
 
         def fill() -> None:
             for parameter, saved in zip(self.learned, state["weights"], strict=True):
@@ -311,7 +312,7 @@ class Critic:
             fill()
         elif own:
             self.sharded.change(fill)
-            self.sharded.load_state(own)
+            self.sharded.load_state(own, parts)
         else:
             raise BadInput("this run's critic was saved before critics were sharded: train anew with resume=never.")
         self.learner.load_state(state["optimizer"])

@@ -17,9 +17,10 @@ from torch import Tensor, nn
 
 from ghar.config import Config, DeepspeedConfig
 from ghar.trainers.rl.actor_critic import ActorCritic, Scores
+from ghar.trainers.rl.resharding import ShardLayout, reshard
 from ghar.trainers.rl.settings import learning_rate
 from ghar.trainers.rl.trajectory import Row
-from ghar.trainers.runs.distributed import load_deepspeed, world
+from ghar.trainers.runs.distributed import load_deepspeed, rank, world
 from ghar.trainers.runs.zero import zero_config
 
 
@@ -88,8 +89,8 @@ class PlainLearner(Generic[M]):
         """Of the optimiser, in CPU memory."""
         return _on_cpu(self.optimizer.state_dict())
 
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Undo `state` in place."""
+    def load_state(self, state: dict[str, Any], parts: Sequence[dict[str, Any]] = ()) -> None:
+        """Undo `state` in place; `parts` are for DeepSpeed."""
         self.optimizer.load_state_dict(state)
 
 
@@ -176,12 +177,23 @@ class DeepSpeedLearner(Generic[M]):
         with self._inner_groups() as optimizer:
             return _on_cpu({"optimizer": optimizer.state_dict(), "masters": [m.detach() for m in self._masters()]})
 
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Undo `state` in place, after the weights were loaded."""
+    def load_state(self, state: dict[str, Any], parts: Sequence[dict[str, Any]] = ()) -> None:
+        """Undo `state` in place, after the weights were loaded.
+
+        parts: the states of all processes that saved, where they were another number than there are now.
+        """
         with self._inner_groups() as optimizer:
+            if parts and self.parted:
+                state = reshard(parts, self._layout(), optimizer.state_dict(), rank())
             optimizer.load_state_dict(state["optimizer"])
         for own, saved in zip(self._masters(), state["masters"], strict=True):
             own.data.copy_(saved)
+
+    def _layout(self) -> ShardLayout:
+        inner, by_weight = self.engine.optimizer, self.stage == 3
+        weights = inner.fp16_groups if by_weight else inner.bit16_groups
+        groups = tuple(tuple(p.ds_numel if by_weight else p.numel() for p in group) for group in weights)
+        return ShardLayout(groups, tuple(len(flat) for flat in self._masters()), world(), by_weight)
 
     def _masters(self) -> list[Tensor]:
         if not self.stage:

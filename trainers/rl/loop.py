@@ -115,12 +115,14 @@ class _Loop:
         random = checkpoint.random_state(rl=self.rng)
         return Checkpoint(weights, optimizer, random, state, self.step, score, checkpoint.processes())
 
-    def go_on_from(self, found: Checkpoint) -> None:
+    def go_on_from(self, found: Checkpoint, parts: Sequence[Mapping[str, Any]]) -> None:
+        """parts: the optimiser states of all processes that saved, where they were another number; else ()."""
         self.learner.change(lambda: self.actor.load_trainable_state(found.weights))
-        self.learner.load_state(found.optimizer["own"])
+        self.learner.load_state(found.optimizer["own"], _held(parts, "own"))
         self.yardstick.load_state(found.optimizer["yardstick"])
         if self.critic is not None:
-            self.critic.load_state(found.optimizer["critic"], found.optimizer.get("critic_own", {}))
+            own = found.optimizer.get("critic_own", {})
+            self.critic.load_state(found.optimizer["critic"], own, _held(parts, "critic_own"))
         checkpoint.restore_random(found.random, rl=self.rng)
         if self.running is not None:
             self.running.load_state_dict(found.state["running"])
@@ -128,6 +130,11 @@ class _Loop:
         best = found.state["best"]
         self.best = -float("inf") if best is None else best
         self.waited, self.upcoming, self.step = found.state["waited"], found.state["upcoming"], found.step + 1
+
+
+def _held(parts: Sequence[Mapping[str, Any]], name: str) -> list[dict[str, Any]]:
+    """The states called `name` of those processes that saved one."""
+    return [part[name] for part in parts if part.get(name)]
 
 
 def reinforce(
@@ -158,8 +165,10 @@ def reinforce(
     keep = checkpoint.KeepPolicy(config.keep_last, best=1)
     found = _newest(checkpoints, model, keep)
     if found is not None:
-        on_main(lambda: print(f"Resuming reinforcement learning after update {found.step} of {rl.updates}."))
-        loop.go_on_from(found)
+        parts = checkpoint.parts_of(checkpoints, found)
+        others = f", saved by {found.processes} processes (numbers differ by rounding)" if parts else ""
+        on_main(lambda: print(f"Resuming reinforcement learning after update {found.step} of {rl.updates}{others}."))
+        loop.go_on_from(found, parts)
     on_main(lambda: folder.rewind("rl", loop.step - 1))
     with closing(workers), finishing("this update") as asked:
         while loop.step <= rl.updates and (rl.patience is None or loop.waited < rl.patience):

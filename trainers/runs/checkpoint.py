@@ -3,7 +3,8 @@
 <run>/checkpoints/
     step-N/  weights.safetensors   trainable weights: with LoRA the adapter and the value heads alone
              optimizer.pt          optimiser state of process 0, or of all where they have the same
-             optimizer-R.pt        where ZeRO shares it out, the part of process R, written by itself
+             optimizer-R.pt        where ZeRO shares it out, the part of process R, written by itself; another number
+                                   of processes copies its own parts together from all of them (`parts_of`)
              random.pt             states of the random generators
              state.json            step, score, number of processes, and whatever the training loop counts
              model.json            identity of the model the weights belong to, with the sum of the weights in sft/,
@@ -87,14 +88,6 @@ def identity(model: Any, tokenizer: Any, base: str, trained: Mapping[str, Any], 
         "trained": json.dumps(dict(trained), sort_keys=True),
         SFT_SUM: sft,
     }
-
-
-def other_processes(folder: Path, before: int, now: int) -> BadInput:
-    """What is wrong with a checkpoint in `folder` that another number of processes wrote."""
-    return BadInput(
-        f"{folder} was written by {before} processes and this run has {now}: start it with --nproc-per-node {before} "
-        f"(on Ray: ray.workers={before}), or with resume=never to train anew."
-    )
 
 
 def random_state(**generators: np.random.Generator) -> dict[str, Any]:
@@ -209,7 +202,7 @@ def newest(folder: Path, model: Mapping[str, str], keep: KeepPolicy) -> Checkpoi
     """The newest undamaged checkpoint, to go on from; None when nothing was saved.
 
     Newer ones, whose damage is named on the screen, are removed: they are about to be written again. BadInput when
-    all are damaged, when they are of another model, or of another number of processes, whose numbers would differ.
+    all are damaged, or when they are of another model.
     """
     steps = _steps(folder)
     for step in reversed(steps):
@@ -218,8 +211,6 @@ def newest(folder: Path, model: Mapping[str, str], keep: KeepPolicy) -> Checkpoi
             print(f"{damage}: going back to the checkpoint before it.")
             continue
         found = _read(step, model)
-        if found.processes != processes():
-            raise other_processes(step, found.processes, processes())
         left = steps[: steps.index(step) + 1]
         gone = sorted({row["step"] for row in _told(folder) if row["what"] == "step" and row["step"] > _number(step)})
         if gone:
@@ -275,6 +266,15 @@ def _read(step: Path, model: Mapping[str, str]) -> Checkpoint:
         credentialed=learned_from_credentialed(step),
         state=state,
     )
+
+
+def parts_of(folder: Path, found: Checkpoint) -> list[dict[str, Any]]:
+    """The optimiser states that all processes saved in a checkpoint of `folder`; [] where they were as many as now."""
+    if found.processes == processes():
+        return []
+    step = _step(folder, found.step)
+    files = [step / "optimizer.pt", *(_part(step, number) for number in range(1, found.processes))]
+    return [torch.load(file, map_location="cpu", weights_only=True) for file in files if file.is_file()]
 
 
 def processes() -> int:

@@ -7,6 +7,8 @@ import json
 import os
 from pathlib import Path
 
+from ghar.llm.adapter import base_of, combined
+
 MANIFEST = "manifest.json"
 
 
@@ -28,9 +30,10 @@ def sums(folder: Path) -> dict[str, str]:
 
 
 def weights_sum(folder: Path) -> str:
-    """sha256 over the names and sums of the weights in a sealed model folder: the same wherever it is moved."""
+    """sha256 over the names and sums of the weights in a sealed model folder, and those of an adapter's base: the same
+    wherever it is moved."""
     found = {name: digest for name, digest in sums(folder).items() if name.endswith((".safetensors", ".bin"))}
-    return hashlib.sha256("".join(f"{name} {found[name]}" for name in sorted(found)).encode()).hexdigest()
+    return combined(found, base_of(folder))
 
 
 def fault(folder: Path) -> str | None:

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,13 @@ import torch
 from ghar.config import Config
 from ghar.disk import is_old
 from ghar.errors import BadInput
-from ghar.llm.models import load_pretrained
+from ghar.llm.adapter import Adapter, base_of, find_base, write_adapter_folder
+from ghar.llm.models import load_pretrained, model_path
 from ghar.provenance import write_mark
 from ghar.trainers.runs import manifest
 
 QUOTA = Path("/sys/fs/cgroup/cpu.max")  # "200000 100000" is two cores
+BASE = "base"  # in checkpoints/: what an untrained or practised demo model was before the warm-up
 SFT = "sft"  # checkpoints/sft: the policy after the warm-up, the base and the reference of all that follows
 
 
@@ -62,13 +65,44 @@ def save_model(model: Any, tokenizer: Any, target: Path, credentialed: bool = Tr
     A sound folder that is there by then stays: of processes that write the same model at once, the first one's counts,
     since others may be reading it already.
     """
+
+    def write(partial: Path) -> None:
+        model.save_pretrained(partial)
+        tokenizer.save_pretrained(partial)
+
+    _save(target, write, credentialed)
+
+
+def save_trained(
+    model: Any, adapter: Adapter | None, tokenizer: Any, base: str, target: Path, credentialed: bool
+) -> None:
+    """`save_model` of a model after SFT; after LoRA the adapter alone, with the identity of `base`, which it belongs on
+    (folder or hub name)."""
+    if adapter is None:
+        save_model(model, tokenizer, target, credentialed)
+        return
+
+    def write(partial: Path) -> None:
+        write_adapter_folder(adapter, base, partial, target)
+        model.config.save_pretrained(partial)
+        tokenizer.save_pretrained(partial)
+
+    _save(target, write, credentialed)
+
+
+def start_of(config: Config, checkpoints: Path) -> str:
+    """Folder or hub name of the model that a run's SFT starts from. checkpoints: of the run."""
+    return str(checkpoints / BASE) if config.model.path is None else model_path(config)
+
+
+def _save(target: Path, write: Callable[[Path], None], credentialed: bool) -> None:
+    """Have `write` fill a folder and give it the name `target`, sealed."""
     target.parent.mkdir(parents=True, exist_ok=True)
     _sweep(target)
     partial = _beside(target, "partial")
     partial.mkdir()
     try:
-        model.save_pretrained(partial)
-        tokenizer.save_pretrained(partial)
+        write(partial)
         write_mark(partial, credentialed)
         manifest.seal(partial)
         _move(partial, target)
@@ -112,6 +146,17 @@ def load_saved(path: Path, dtype: str) -> tuple[Any, Any]:
     return load_pretrained(str(path), dtype)
 
 
+def load_stage(path: Path, config: Config) -> tuple[Any, Any]:
+    """`load_saved` in the configured dtype; the base of an adapter is looked for as model.path, too."""
+    check_saved(path)
+    return _load(path, config)
+
+
+def _load(path: Path, config: Config) -> tuple[Any, Any]:
+    named = base_of(path) is not None and config.model.path is not None
+    return load_pretrained(str(path), config.model.dtype, base=model_path(config) if named else None)
+
+
 def check_saved(path: Path) -> None:
     """BadInput for a damaged folder that `save_model` wrote."""
     if (path / manifest.MANIFEST).is_file() and (damage := manifest.fault(path)):
@@ -119,7 +164,13 @@ def check_saved(path: Path) -> None:
 
 
 def model_size(folder: Path) -> dict[str, int] | None:
-    """Count parameters and vocabulary of a saved transformers model; None for a folder without safetensors."""
+    """Count parameters and vocabulary of a saved transformers model, of an adapter's base; None for a folder without
+    safetensors."""
+    if base_of(folder) is not None:
+        try:
+            return model_size(Path(find_base(folder)))
+        except BadInput:
+            return None
     files = sorted(folder.glob("*.safetensors"))
     if not files or not (folder / "config.json").is_file():
         return None
@@ -140,4 +191,4 @@ def load_sft(config: Config, folder: Path) -> tuple[Any, Any]:
         raise BadInput(f"{folder / SFT} holds no model: train the run first, or point eval.checkpoint at one that has.")
     if damage := manifest.fault(folder / SFT):
         raise BadInput(f"{damage}: delete {folder} to train the run again.")
-    return load_pretrained(str(folder / SFT), config.model.dtype)
+    return _load(folder / SFT, config)

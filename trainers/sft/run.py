@@ -24,7 +24,6 @@ import numpy as np
 from ghar.errors import BadInput
 from ghar.interrupt import finishing
 from ghar.progress import progress
-from ghar.trainers.runs.checkpoint import other_processes
 from ghar.trainers.runs.distributed import gather, on_main, rank, world
 from ghar.trainers.runs.manifest import fault, seal
 from ghar.trainers.sft.arguments import SFTSettings, arguments_of, has_masters
@@ -41,6 +40,8 @@ if TYPE_CHECKING:
         TrainingArguments,
     )
 
+    from ghar.llm.adapter import Adapter
+
 
 ORIGIN = "origin.json"  # in each: what the training was of
 
@@ -50,12 +51,13 @@ Log = Callable[[Mapping[str, float]], None]  # takes a row of SFTResult.curve
 @dataclass(frozen=True)
 class SFTResult:
     """The trained model (LoRA merged) and its curve: rows with step, loss, accuracy, lr, and with validation pairs
-    valid_loss; seconds of training; step: whose weights these are."""
+    valid_loss; seconds of training; step: whose weights these are; adapter: with LoRA, what was merged."""
 
     model: PreTrainedModel
     curve: tuple[dict[str, float], ...]
     seconds: float
     step: int
+    adapter: Adapter | None = None
 
 
 def run_sft(
@@ -84,6 +86,7 @@ def run_sft(
     import torch
     from transformers import PrinterCallback
 
+    from ghar.llm.adapter import merge_and_unload, take_adapter
     from ghar.trainers.sft.packing import can_share, groups_of
     from ghar.trainers.sft.trainer import CompletionTrainer
 
@@ -116,17 +119,15 @@ def run_sft(
         seconds = time.monotonic() - start
         gather(None)  # every process has the best weights before the folder goes
     trained: Any = trainer.model if cfg.deepspeed.stage is None else _released(trainer, cfg)
-    if cfg.finetune == "lora":
-        from ghar.trainers.rl.fast.lora import fold
-
-        fold(trained, "default")
-        trained = trained.unload()
+    adapter = take_adapter(trained) if cfg.finetune == "lora" else None
+    if adapter is not None:
+        trained = merge_and_unload(trained)
     trained.__dict__.pop("forward", None)  # TRL gave the model a forward of its own: hand it back as it came
     trained.zero_grad(set_to_none=True)
     if has_masters(cfg):
         trained.bfloat16()
     step = (trainer.state.best_global_step if valid else None) or cfg.steps
-    return SFTResult(trained.requires_grad_(True).eval(), _curve(trainer.state.log_history), seconds, step)
+    return SFTResult(trained.requires_grad_(True).eval(), _curve(trainer.state.log_history), seconds, step, adapter)
 
 
 @contextmanager
@@ -241,14 +242,24 @@ def _newest(keep: Path, origin: str) -> str | None:
             shutil.rmtree(folder)
             continue
         if (saved := (folder / ORIGIN).read_text()) != origin:
-            old, new = json.loads(saved), json.loads(origin)
-            if (before := old.pop("processes")) != (now := new.pop("processes")):
-                raise other_processes(folder, before, now)
-            names = ", ".join(name for name in new if old[name] != new[name])
-            raise BadInput(f"{folder} is of another training ({names} differ): restore them or use resume=never.")
+            _compare(folder, json.loads(saved), json.loads(origin))
         print(f"Resuming SFT after step {folder.name.removeprefix('checkpoint-')}.")
         return str(folder)
     return None
+
+
+def _compare(folder: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
+    """BadInput for a checkpoint of another training, and for DeepSpeed's by another number of processes: without it
+    every process holds all."""
+    before, now = old.pop("processes"), new.pop("processes")
+    if names := ", ".join(name for name in new if old[name] != new[name]):
+        raise BadInput(f"{folder} is of another training ({names} differ): restore them or use resume=never.")
+    if new["settings"]["deepspeed"]["zero"] != "none":
+        raise BadInput(
+            f"{folder} was written by {before} processes and this run has {now}: end SFT with --nproc-per-node "
+            f"{before} (on Ray: ray.workers={before}), or train anew with resume=never. RL goes on with any number."
+        )
+    print(f"{folder.name} was written by {before} processes: numbers differ by rounding.")
 
 
 def _check(pairs: Sequence[TokenExample], cfg: SFTSettings) -> None:

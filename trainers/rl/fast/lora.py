@@ -22,20 +22,6 @@ def fuse(model: Any) -> None:
             module.__class__ = FusedLinear  # the same object: peft keeps finding it under its name
 
 
-@torch.no_grad()
-def fold(model: Any, adapter: str) -> list[tuple[Any, Tensor]]:
-    """Merge an adapter into the weights of a peft model: summed in float32 and rounded once, where peft in 16 bits
-    rounds the adapter's part first. Returns the layers with their former weights."""
-    layers: list[Any] = [m for m in model.modules() if hasattr(m, "merge") and hasattr(m, "base_layer")]
-    saved = [(layer, layer.base_layer.weight.detach().clone()) for layer in layers]
-    model.base_model.merge_adapter([adapter])
-    for layer, before in saved:
-        if before.dtype != torch.float32 and adapter in layer.lora_A:
-            a, b = layer.lora_A[adapter].weight.float(), layer.lora_B[adapter].weight.float()
-            layer.base_layer.weight.copy_(before.float().addmm_(b, a, alpha=layer.scaling[adapter]))
-    return saved
-
-
 class FusedLinear(Linear):
     """peft's layer, and peft's forward wherever there is more than one adapter in force, none, or less than float32,
     in which W + s B A would round the adapter away."""
