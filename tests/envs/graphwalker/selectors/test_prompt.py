@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 
 import numpy as np
 import pytest
 
-from ghar.data.cohort import Task
+from ghar.data.cohort import Sample, Task
 from ghar.data.tasks.question_files import ChoiceQuestion
+from ghar.data.tasks.samples import TimeSeries
 from ghar.envs.graphwalker.selectors.prompt import (
     asked_text,
     example_text,
@@ -37,10 +39,10 @@ class Letters:
         return [ord(letter) for letter in text]
 
 
-def series(steps: int):
-    found = make_patient(np.random.default_rng(0), 1, 1, steps).series
-    assert found is not None
-    return found
+def series(steps: int) -> Sample[TimeSeries]:
+    found = make_patient(np.random.default_rng(0), 1, 1, steps)
+    assert found.series is not None
+    return Sample(found.sample_id, 1, 1, datetime(2100, 1, 1), found.series, found.label)
 
 
 def text(ids: tuple[int, ...]) -> str:
@@ -95,7 +97,7 @@ def test_a_context_too_small_is_refused_with_a_way_out() -> None:
 def test_missing_values_are_said_and_what_was_never_measured_is_not() -> None:
     sample = series(2)
     values = np.array([[np.nan, np.nan, 7.4], [80.0, np.nan, 7.35]], np.float32)
-    lines = table(replace(sample, values=values)).splitlines()
+    lines = table(replace(sample, history=replace(sample.history, values=values))).splitlines()
     assert lines == ["hours: 24 48", "heart rate: NaN 80", "ph: 7.4 7.35"]
 
 

@@ -92,9 +92,8 @@ def make_world(seed: int, rows: int = 30, queries: int = 6, **chosen: Any) -> tu
     )
     asked = [make_patient(rng, 900 + i, subject=900 + i) for i in range(queries)]
     asked[0] = make_patient(rng, 900, subject=3)
-    series = patients[4].series
-    assert series is not None
-    asked[1] = Patient("copy", 901, series.label, "a copy", (5, 6), (5, 6, 61), series)
+    own = patients[4]
+    asked[1] = Patient("copy", 901, own.label, "a copy", (5, 6), (5, 6, 61), own.series)
     return pool, [
         SelectionQuery(patient, rng.normal(size=5), rng.normal(size=4), allowed_for(patient, patients))
         for patient in asked
