@@ -107,7 +107,7 @@ def _folder(path: str) -> Path | None:
     """The folder of a model; of a hub name, the one in the local cache."""
     if Path(path).is_dir():
         return Path(path)
-    from transformers.utils import cached_file
+    from transformers.utils.hub import cached_file
 
     try:
         found = cached_file(path, "config.json", local_files_only=True)
