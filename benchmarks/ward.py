@@ -19,8 +19,9 @@ from math import comb
 
 import numpy as np
 
-from ghar.data.cohort import Task
+from ghar.data.cohort import NO_VISIT, Task
 from ghar.data.tasks.splits import Splits
+from ghar.envs.case import Case
 from ghar.envs.records import Records
 from ghar.envs.system import System, Training, Variant
 from ghar.episode import Act, Episode, EpisodeGenerator, Evidence, Passage, Prediction, ReasoningStep, Retrieve
@@ -51,19 +52,15 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Patient:
-    """findings: name -> whether it is high. answers: for each source of `SILENT`, whether its n-th answer comes."""
+class Bed:
+    """What the ward knows of a patient and no prompt shows: what a case reads.
 
-    sample_id: str
-    subject_id: int
+    findings: name -> whether it is high. answers: for each source of `SILENT`, whether its n-th answer comes.
+    """
+
     stake: int
     findings: tuple[tuple[str, bool], ...]
     answers: tuple[tuple[bool, ...], ...]
-    credentialed: bool = False
-
-    @property
-    def label(self) -> int:
-        return int(sum(high for _, high in self.findings) >= NEEDED)
 
     @property
     def text(self) -> str:
@@ -91,22 +88,24 @@ class Round:
         return f"open {still} left {self.left} stake {self.stake} {self.tally}"
 
 
-def patients(seed: int, part: str) -> tuple[Patient, ...]:
+def patients(seed: int, part: str) -> tuple[Case[Bed], ...]:
     """Those of one split of the seed's world."""
     rng = np.random.default_rng([seed, list(SPLITS).index(part)])
-    found: list[Patient] = []
+    found: list[Case[Bed]] = []
     for i in range(SPLITS[part]):
         names = rng.permutation(list(SOURCE_OF))[:OPEN]
         findings = tuple((str(name), bool(rng.random() < 0.5)) for name in names)
         answers = tuple(tuple((rng.random(LIMIT) >= silent).tolist()) for silent in SILENT.values())
-        found.append(Patient(f"{part}-{i}", i, int(rng.choice(STAKES)), findings, answers))
+        bed = Bed(int(rng.choice(STAKES)), findings, answers)
+        label = int(sum(high for _, high in findings) >= NEEDED)
+        found.append(Case(f"{part}-{i}", i, NO_VISIT, bed.text, (), TASK, label, bed, credentialed=False))
     return tuple(found)
 
 
 class Ward:
     """The corpus: what the n-th request to a source finds at a patient."""
 
-    def __init__(self, cases: Splits[Patient]):
+    def __init__(self, cases: Splits[Case[Bed]]):
         self.cases = {case.sample_id: case for part in (cases.train, cases.valid, cases.test) for case in part}
 
     def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:
@@ -115,12 +114,14 @@ class Ward:
     def _answer(self, request: Retrieve) -> Evidence:
         patient, source, times = request.query.split()
         case, number = self.cases[patient], list(SILENT).index(source)
-        known = [f"{name} {'high' if high else 'low'}" for name, high in case.findings if SOURCE_OF[name] == source]
-        text = "silent" if not case.answers[number][int(times)] else known[0] if known else "unknown"
+        known = [
+            f"{name} {'high' if high else 'low'}" for name, high in case.reads.findings if SOURCE_OF[name] == source
+        ]
+        text = "silent" if not case.reads.answers[number][int(times)] else known[0] if known else "unknown"
         return Evidence((Passage(text, "node", number, 1.0, number),))
 
 
-def episode(case: Patient, variant: Variant) -> EpisodeGenerator:
+def episode(case: Case[Bed], variant: Variant) -> EpisodeGenerator:
     """Ask a source, or go on to the answer, until no request is left; then answer."""
     asked: list[str] = []
     found: dict[str, str] = {}
@@ -141,18 +142,18 @@ def episode(case: Patient, variant: Variant) -> EpisodeGenerator:
     return Prediction(TASK.labels.index(str(reply.value)), tuple(steps))
 
 
-def _known(case: Patient, found: dict[str, str], asked: int) -> Round:
+def _known(case: Case[Bed], found: dict[str, str], asked: int) -> Round:
     values = list(found.values())
-    names = tuple(name for name, _ in case.findings if name not in found)
-    return Round(case.stake, values.count("high"), values.count("low"), names, LIMIT - asked)
+    names = tuple(name for name, _ in case.reads.findings if name not in found)
+    return Round(case.reads.stake, values.count("high"), values.count("low"), names, LIMIT - asked)
 
 
-def reward(done: Episode, case: Patient) -> EpisodeReward:
+def reward(done: Episode, case: Case[Bed]) -> EpisodeReward:
     """What is at stake for a right answer, at the last turn; the price of each request at its own."""
     if done.failure is not None or done.cut or not done.turns:
         return EpisodeReward({"outcome": 0.0, "price": 0.0}, 0.0, tuple({} for _ in done.turns), "shared")
     asked = len(done.prediction.history)
-    outcome = float(case.stake * (done.prediction.label == case.label))
+    outcome = float(case.reads.stake * (done.prediction.label == case.label))
     turns: list[dict[str, float]] = [{"price": -PRICE} if i < asked else {} for i in range(len(done.turns))]
     turns[-1] = {"outcome": outcome}
     return EpisodeReward({"outcome": outcome, "price": -PRICE * asked}, outcome - PRICE * asked, tuple(turns), "shared")
@@ -203,7 +204,7 @@ def worth(stake: int, left: frozenset[str], high: int, low: int, requests: int) 
     return most
 
 
-def build(records: Records, settings: Settings) -> System[Patient]:
+def build(records: Records, settings: Settings) -> System[Bed]:
     """The world of the configuration's seed."""
     cases = Splits(*(patients(records.config.seed, part) for part in SPLITS))
     rules = {"wanderer": wanderer, "best": best, "at_once": at_once}
@@ -211,7 +212,7 @@ def build(records: Records, settings: Settings) -> System[Patient]:
     variants |= {name: Variant(name, who=name) for name in rules}
     made = System(
         settings.name, TASK, ("round",), ("move", "predict"), cases, episode, Ward(cases), reward, variants, "ward",
-        tuple(variants), lambda reader: made,
+        lambda reader: made,
         fixed={name: lambda rule=rule: FunctionPolicy(rule) for name, rule in rules.items()},
         origin=GENERATED, training=Training(teacher="wanderer", texts=texts),
     )  # fmt: skip

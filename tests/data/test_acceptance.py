@@ -12,7 +12,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from ghar.data.audit import as_plain, audit, exposure
+from ghar.data.audit import as_plain, exposure
 from ghar.data.codes import CodeSystems, map_codes, read_code_systems
 from ghar.data.cohort import Cohort, Sample
 from ghar.data.mapping import drug_keys
@@ -26,6 +26,7 @@ from ghar.data.tasks.series import series_labels
 from ghar.data.tasks.stays import make_samples
 from ghar.errors import BadInput
 from tests.data import acceptance
+from tests.data.audit import audit
 from tests.data.small import DAY, START, small_cohort
 from tests.data.test_tasks_visits import data_in, task_named
 

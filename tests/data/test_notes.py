@@ -15,11 +15,11 @@ from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.readers.note_events import read_noteevents
 from ghar.data.readers.notes import read_notes
 from ghar.data.sections import split_sections
-from ghar.data.views.events import rows_of
 from ghar.envs.exprag.discharge_items import diagnoses, instructions, medications
 from ghar.envs.worlds.severity.notes import write_notes
 from ghar.envs.worlds.severity.world import generate_world
 from ghar.errors import BadInput
+from tests.data.event_rows import rows_of
 
 HEADER = "note_id,subject_id,hadm_id,note_type,note_seq,charttime,storetime,text"
 

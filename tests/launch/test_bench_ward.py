@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from benchmarks import ward, ward_round
 from ghar.data.tasks.splits import Splits
+from ghar.envs.records import Records
 from ghar.envs.rollout import EpisodeJob, rollout
-from ghar.envs.system import Variant
+from ghar.envs.system import Variant, build
 from ghar.episode import Act, Episode, Retrieve
+from ghar.launch.entry import load
 from ghar.llm.policy import FunctionPolicy
 
 PATIENTS = ward.patients(7, "test")
@@ -32,7 +34,7 @@ def earned(rule, cases=PATIENTS) -> np.ndarray:  # type: ignore[no-untyped-def]
 
 def test_the_best_policy_earns_what_its_worth_says_and_more_than_teacher_and_never_asking() -> None:
     best = earned(ward.best)
-    opened = [(c.stake, frozenset(name for name, _ in c.findings)) for c in PATIENTS]
+    opened = [(c.reads.stake, frozenset(name for name, _ in c.reads.findings)) for c in PATIENTS]
     worth = np.array([ward.worth(stake, names, 0, 0, ward.LIMIT)[0] for stake, names in opened])
     apart = best - worth
     assert abs(apart.mean()) < 4 * apart.std() / math.sqrt(len(apart))
@@ -67,22 +69,22 @@ def test_an_episode_earns_its_stake_less_its_requests_turn_by_turn() -> None:
         found = ward.reward(done, case)
         asked = sum(turn.role == "move" and turn.completion.text != "answer" for turn in done.turns)
         right = done.prediction.label == case.label
-        assert found.total == pytest.approx(case.stake * right - ward.PRICE * asked)
+        assert found.total == pytest.approx(case.reads.stake * right - ward.PRICE * asked)
         assert sum(sum(turn.values()) for turn in found.per_turn) == pytest.approx(found.total)
         assert asked <= ward.LIMIT and len(found.per_turn) == len(done.turns)
 
 
 def test_a_source_that_is_asked_again_gives_its_next_answer() -> None:
     case = PATIENTS[0]
-    name, high = case.findings[0]
+    name, high = case.reads.findings[0]
     source = ward.SOURCE_OF[name]
     wanted = [
         f"{name} {'high' if high else 'low'}" if comes else "silent"
-        for comes in case.answers[list(ward.SILENT).index(source)]
+        for comes in case.reads.answers[list(ward.SILENT).index(source)]
     ]
     requests = [Retrieve(f"{case.sample_id} {source} {n}", (0,), 1) for n in range(ward.LIMIT)]
     assert [evidence.text for evidence in CORPUS.retrieve(requests)] == wanted
-    others = set(ward.SILENT) - {ward.SOURCE_OF[finding] for finding, _ in case.findings}
+    others = set(ward.SILENT) - {ward.SOURCE_OF[finding] for finding, _ in case.reads.findings}
     of_no_use = [Retrieve(f"{case.sample_id} {other} {n}", (0,), 1) for other in others for n in range(ward.LIMIT)]
     assert {evidence.text for evidence in CORPUS.retrieve(of_no_use)} <= {"silent", "unknown"}
 
@@ -91,10 +93,17 @@ def test_neither_the_record_nor_the_stake_tells_the_label_and_seeds_are_worlds()
     labels = np.array([case.label for case in PATIENTS])
     assert abs(labels.mean() - 0.5) < 4 * 0.5 / math.sqrt(len(labels))
     for stake in ward.STAKES:
-        own = labels[[case.stake == stake for case in PATIENTS]]
+        own = labels[[case.reads.stake == stake for case in PATIENTS]]
         assert abs(own.mean() - 0.5) < 4 * 0.5 / math.sqrt(len(own))
     assert ward.patients(7, "test") == PATIENTS != ward.patients(8, "test")
-    assert {c.findings for c in ward.patients(7, "valid")} != {c.findings for c in PATIENTS[:400]}
+    assert {c.reads.findings for c in ward.patients(7, "valid")} != {c.reads.findings for c in PATIENTS[:400]}
+
+
+def test_the_world_is_a_system_that_a_configuration_names() -> None:
+    config = load(["system=benchmarks.ward", "task=read", "data.patients=60", "seed=7"])
+    system = build(Records(config))
+    assert system.cases.test == PATIENTS and system.main == "ward" and system.training.teacher in system.fixed
+    assert set(" ".join(system.training.texts()).split()) >= set(" ".join(c.text for c in PATIENTS).split())
 
 
 def test_a_decision_shows_what_is_known_and_no_more() -> None:

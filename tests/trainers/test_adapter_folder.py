@@ -19,12 +19,12 @@ from ghar.trainers.export import export
 from ghar.trainers.runs.manifest import weights_sum
 from ghar.trainers.runs.models import BASE, SFT, load_saved, load_sft, model_size, save_model, save_trained, start_of
 from ghar.trainers.sft.arguments import SFTSettings
-from ghar.trainers.sft.pairs import Example
+from ghar.trainers.sft.pairs import TokenExample
 from ghar.trainers.sft.run import SFTResult, run_sft
 from tests.trainers.test_export import finished_run, logits
 from tests.trainers.tiny import tiny_model, tiny_tokenizer
 
-PAIRS = [Example([3 + i, 5, 7], [4, 6 + i]) for i in range(4)]
+PAIRS = [TokenExample([3 + i, 5, 7], [4, 6 + i]) for i in range(4)]
 
 
 def trained(dtype: str = "float32") -> SFTResult:
