@@ -85,7 +85,8 @@ def test_a_cohort_of_two_tables_is_filled_in_and_sorted() -> None:
     assert made.events["subject_id"].to_list() == [1, 1, 2]
     assert made.events["recorded"].to_list() == made.events["time"].to_list()
     assert made.visits["visit_id"].to_list() == [3, 7] and not made.visits["died"].any()
-    more = {**rows, "description": [None, "sodium", None], "recorded": [at[2], None, None]}  # as a diagonal concat has it
+    # as a diagonal concat has them
+    more = {**rows, "description": [None, "sodium", None], "recorded": [at[2], None, None]}
     named = build_cohort("two", visits, pl.DataFrame(more))
     assert named.names() == {"LAB/1": "1", "LAB/2": "sodium"}
     assert named.events["recorded"].to_list() == [at[1], at[1], at[2]] and not faults(named)
