@@ -66,8 +66,8 @@ def build_cohort(name: str, visits: pl.DataFrame, events: pl.DataFrame) -> Cohor
 
 def _columns(table: pl.DataFrame, columns: dict[str, Any]) -> pl.DataFrame:
     """These columns in their types, empty where the table has none."""
-    found = [pl.col(name) if name in table.columns else pl.lit(None).alias(name) for name in columns]
-    return table.select(found).cast(columns)
+    found = {name: pl.col(name) if name in table.columns else pl.lit(None) for name in columns}
+    return table.select([one.cast(columns[name]).alias(name) for name, one in found.items()])
 
 
 def faults(cohort: Cohort) -> list[str]:
