@@ -85,8 +85,11 @@ def test_a_cohort_of_two_tables_is_filled_in_and_sorted() -> None:
     assert made.events["subject_id"].to_list() == [1, 1, 2]
     assert made.events["recorded"].to_list() == made.events["time"].to_list()
     assert made.visits["visit_id"].to_list() == [3, 7] and not made.visits["died"].any()
-    named = build_cohort("two", visits, pl.DataFrame({**rows, "description": ["sodium", "sodium", "urea"]}))
-    assert named.names() == {"LAB/1": "urea", "LAB/2": "sodium"}
+    # as a diagonal concat has them
+    more = {**rows, "description": [None, "sodium", None], "recorded": [at[2], None, None]}
+    named = build_cohort("two", visits, pl.DataFrame(more))
+    assert named.names() == {"LAB/1": "1", "LAB/2": "sodium"}
+    assert named.events["recorded"].to_list() == [at[1], at[1], at[2]] and not faults(named)
     died = build_cohort("two", visits.with_columns(died=pl.col("visit_id") == 7), pl.DataFrame(rows)).visits
     assert died["death_time"].to_list() == [None, at[1]]
     with pytest.raises(BadInput, match="The visits of two have no column end: give subject_id, visit_id, start, end"):

@@ -38,8 +38,8 @@ def build_cohort(name: str, visits: pl.DataFrame, events: pl.DataFrame) -> Cohor
     """Make a cohort of two tables that have its main columns: the others are filled in, and all are sorted.
 
     visits: subject_id, visit_id, start, end; died is no where it is missing, death_time the end of a visit that died.
-    events: code, time, and visit_id or subject_id or both; recorded is the time where it is missing. description: of
-    the code, else what stands behind its vocabulary. BadInput where a main column is missing.
+    events: code, time, and visit_id or subject_id or both; recorded is the time where it is missing or null.
+    description: of the code, else what stands behind its vocabulary. BadInput where a main column is missing.
     """
     for what, table, main in (("visits", visits, ("subject_id", "visit_id", "start", "end")),
                               ("events", events, ("code", "time"))):  # fmt: skip
@@ -51,20 +51,23 @@ def build_cohort(name: str, visits: pl.DataFrame, events: pl.DataFrame) -> Cohor
         visits = visits.with_columns(death_time=pl.when("died").then("end"))
     if "subject_id" not in events.columns:
         events = events.join(visits.select("visit_id", "subject_id"), on="visit_id", how="left", maintain_order="left")
-    if "recorded" not in events.columns:
-        events = events.with_columns(recorded="time")
-    if "description" not in events.columns:
-        events = events.with_columns(description=pl.col("code").str.replace("^[^/]*/", ""))
-    known = events.group_by("code").agg(pl.col("description").first()).sort("code")
-    codes = known.with_columns(parents=pl.lit([], pl.List(pl.String)))
+    for column, kind in (("recorded", TIME), ("description", pl.String)):
+        if column not in events.columns:
+            events = events.with_columns(pl.lit(None, kind).alias(column))
+    events = events.with_columns(recorded=pl.coalesce("recorded", "time"))
+    named = events.group_by("code").agg(pl.col("description").drop_nulls().first()).sort("code")
+    codes = named.with_columns(
+        description=pl.coalesce("description", pl.col("code").str.replace("^[^/]*/", "")),
+        parents=pl.lit([], pl.List(pl.String)),
+    )
     order = ["subject_id", "time", "code"]
     return Cohort(name, _columns(events, EVENTS).sort(order), codes, _columns(visits, VISITS).sort(*VISITS_ORDER))
 
 
 def _columns(table: pl.DataFrame, columns: dict[str, Any]) -> pl.DataFrame:
     """These columns in their types, empty where the table has none."""
-    found = [pl.col(name) if name in table.columns else pl.lit(None).alias(name) for name in columns]
-    return table.select(found).cast(columns)
+    found = {name: pl.col(name) if name in table.columns else pl.lit(None) for name in columns}
+    return table.select([one.cast(columns[name]).alias(name) for name, one in found.items()])
 
 
 def faults(cohort: Cohort) -> list[str]:

@@ -59,7 +59,7 @@ def test_the_world_is_a_task_like_any_other(system: System[Any]) -> None:
     assert [len(part) for part in (system.cases.train, system.cases.valid, system.cases.test)] == [20, 4, 6]
     found = system.truth.upper_bounds(system.cases.test)
     assert found is not None and found["onset and trigger and slope and exculpating"] == pytest.approx(0.96)
-    card = system.cases.test[0].card
+    card = system.cases.test[0].reads.card
     assert card.factual == QUESTION["factual"] and card.meanings == ("no", "yes")
 
 
