@@ -44,7 +44,7 @@ def _many(source: Path, target: Path, wanted: int) -> int:
 
     from benchmarks.tables import write_tables
     from ghar.data.cohort import Cohort
-    from ghar.data.readers.cache import EVENTS, build_cohort, load_cohort, scan_events
+    from ghar.data.readers.cache import EVENTS, load_cohort, scan_events, store_cohort
     from ghar.data.readers.mimic4 import read_mimic4
     from ghar.data.readers.tables import ROW_GROUP
     from ghar.seal import sound
@@ -66,7 +66,7 @@ def _many(source: Path, target: Path, wanted: int) -> int:
         return Cohort(small.name, scan_events(work, copies), small.codes, visits, True, False, small.counts)
 
     if not sound(target):
-        build_cohort(build, target)
+        store_cohort(build, target)
     return load_cohort(target).scan().select(pl.len()).collect(engine="streaming").item()
 
 

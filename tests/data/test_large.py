@@ -12,7 +12,7 @@ import pytest
 from ghar.data.cohort import Cohort
 from ghar.data.ranges import subject_ranges
 from ghar.data.readers import events, tables
-from ghar.data.readers.cache import EVENTS, build_cohort, load_cohort
+from ghar.data.readers.cache import EVENTS, load_cohort, store_cohort
 from ghar.data.readers.meds import read_meds
 from ghar.data.readers.meds_export import write_meds
 from ghar.data.readers.mimic4 import read_mimic4
@@ -49,7 +49,7 @@ def save_cohort(cohort: Cohort, folder: Path) -> None:
         cohort.scan().sink_parquet(work / EVENTS.format(0), compression="lz4")
         return cohort
 
-    build_cohort(events, folder)
+    store_cohort(events, folder)
 
 
 def test_read_in_parts_is_read_at_once(world, tmp_path, monkeypatch):

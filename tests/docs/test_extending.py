@@ -94,6 +94,36 @@ def test_a_cohort_of_two_tables_is_filled_in_and_sorted() -> None:
     assert died["death_time"].to_list() == [None, at[1]]
     with pytest.raises(BadInput, match="The visits of two have no column end: give subject_id, visit_id, start, end"):
         build_cohort("two", visits.drop("end"), pl.DataFrame(rows))
+    with pytest.raises(BadInput, match="The events of two have neither visit_id nor subject_id"):
+        build_cohort("two", visits, pl.DataFrame(rows).drop("visit_id"))
+
+
+def test_two_tables_are_joined_in_the_types_of_a_cohort() -> None:
+    at = datetime(2020, 1, 1)
+    visits = pl.DataFrame({"visit_id": ["7", "3"], "subject_id": [2, 1], "start": [at] * 2, "end": [at] * 2})
+    rows = pl.DataFrame({"visit_id": [7, 3, 3], "time": [at] * 3, "code": ["A"] * 3, "numeric_value": [1, 3, 2]})
+    made = build_cohort("two", visits, rows)
+    assert not faults(made)
+    assert made.events.select("subject_id", "numeric_value").rows() == [(1, 3), (1, 2), (2, 1)]
+    with pytest.raises(BadInput, match="The visits of two have a column visit_id that does not") as error:
+        build_cohort("two", visits.with_columns(visit_id=pl.Series(["7", "Smith"])), rows)
+    assert "Smith" not in str(error.value)
+
+
+def test_an_event_of_no_patient_is_a_fault() -> None:
+    at = datetime(2020, 1, 1)
+    visits = pl.DataFrame({"visit_id": [7], "subject_id": [2], "start": [at], "end": [at]})
+    rows = pl.DataFrame({"visit_id": [7, None], "time": [at] * 2, "code": ["A"] * 2})
+    wrong = faults(build_cohort("two", visits, rows))
+    assert len(wrong) == 1 and wrong[0].startswith("1 rows of events are of no patient")
+
+
+def test_many_events_of_one_time_and_code_stay_in_their_order() -> None:
+    at = datetime(2020, 1, 1)
+    visits = pl.DataFrame({"visit_id": [7], "subject_id": [2], "start": [at], "end": [at]})
+    values = [float(value) for value in range(5000)]
+    rows = pl.DataFrame({"numeric_value": values}).with_columns(visit_id=7, time=at, code=pl.lit("A"))
+    assert build_cohort("two", visits, rows).events["numeric_value"].to_list() == values
 
 
 def test_a_task_asks_on_the_second_day(tmp_path: Path) -> None:

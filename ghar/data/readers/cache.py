@@ -20,7 +20,7 @@ EVENTS = "events-{:04}.parquet"
 ROWS = "visit_rows.parquet"
 
 
-def build_cohort(build: Callable[[Path], Cohort], folder: Path) -> None:
+def store_cohort(build: Callable[[Path], Cohort], folder: Path) -> None:
     """Let `build` write events (EVENTS) and what it likes to a folder for its work, and make them a cohort on disk.
 
     Whole or not at all; a folder that another process finished first is kept.
@@ -44,7 +44,7 @@ def build_cohort(build: Callable[[Path], Cohort], folder: Path) -> None:
 
 
 def load_cohort(folder: Path, name: str | None = None) -> Cohort:
-    """Open what `build_cohort` wrote, under its own name or another; BadInput if the folder is damaged."""
+    """Open what `store_cohort` wrote, under its own name or another; BadInput if the folder is damaged."""
     if damage := fault(folder):
         raise BadInput(f"{damage}: delete that folder, it is rebuilt.")
     try:

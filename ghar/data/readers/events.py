@@ -11,7 +11,7 @@ import polars as pl
 
 from ghar.data.cohort import Cohort
 from ghar.data.ranges import SubjectRange, subject_ranges
-from ghar.data.readers.cache import EVENTS, build_cohort, load_cohort, scan_events
+from ghar.data.readers.cache import EVENTS, load_cohort, scan_events, store_cohort
 from ghar.data.readers.tables import ROW_GROUP, SourceTable, find_table, fingerprint, sift
 from ghar.errors import BadInput
 from ghar.seal import sound
@@ -179,5 +179,5 @@ def through_cache(
     there = [path for path in files if path is not None and path.exists()]
     folder = Path(cache) / f"{prefix}-{fingerprint(there, version)}"
     if not sound(folder):
-        build_cohort(read, folder)
+        store_cohort(read, folder)
     return load_cohort(folder, name)

@@ -39,35 +39,47 @@ def build_cohort(name: str, visits: pl.DataFrame, events: pl.DataFrame) -> Cohor
 
     visits: subject_id, visit_id, start, end; died is no where it is missing, death_time the end of a visit that died.
     events: code, time, and visit_id or subject_id or both; recorded is the time where it is missing or null.
-    description: of the code, else what stands behind its vocabulary. BadInput where a main column is missing.
+    description: of the code, else what stands behind its vocabulary. Events of the same time and code stay in their
+    order. BadInput where a main column is missing, or a column does not read as its type.
     """
     for what, table, main in (("visits", visits, ("subject_id", "visit_id", "start", "end")),
                               ("events", events, ("code", "time"))):  # fmt: skip
         if lacking := [column for column in main if column not in table.columns]:
             raise BadInput(f"The {what} of {name} have no column {lacking[0]}: give {', '.join(main)}.")
+    if not {"visit_id", "subject_id"} & set(events.columns):
+        raise BadInput(f"The events of {name} have neither visit_id nor subject_id: give one, or both.")
     if "died" not in visits.columns:
         visits = visits.with_columns(died=False)
+    stays = _columns(f"visits of {name}", visits, VISITS)
     if "death_time" not in visits.columns:
-        visits = visits.with_columns(death_time=pl.when("died").then("end"))
-    if "subject_id" not in events.columns:
-        events = events.join(visits.select("visit_id", "subject_id"), on="visit_id", how="left", maintain_order="left")
-    for column, kind in (("recorded", TIME), ("description", pl.String)):
-        if column not in events.columns:
-            events = events.with_columns(pl.lit(None, kind).alias(column))
-    events = events.with_columns(recorded=pl.coalesce("recorded", "time"))
-    named = events.group_by("code").agg(pl.col("description").drop_nulls().first()).sort("code")
+        stays = stays.with_columns(death_time=pl.when("died").then("end"))
+    rows = _columns(f"events of {name}", events, EVENTS | {"description": pl.String})
+    patients = stays.select("visit_id", of_visit="subject_id")
+    rows = rows.join(patients, on="visit_id", how="left", maintain_order="left").with_columns(
+        subject_id=pl.coalesce("subject_id", "of_visit"), recorded=pl.coalesce("recorded", "time"),
+    )  # fmt: skip
+    named = rows.group_by("code").agg(pl.col("description").drop_nulls().first()).sort("code")
     codes = named.with_columns(
         description=pl.coalesce("description", pl.col("code").str.replace("^[^/]*/", "")),
         parents=pl.lit([], pl.List(pl.String)),
     )
-    order = ["subject_id", "time", "code"]
-    return Cohort(name, _columns(events, EVENTS).sort(order), codes, _columns(visits, VISITS).sort(*VISITS_ORDER))
+    return Cohort(
+        name,
+        rows.select(*EVENTS).sort("subject_id", "time", "code", maintain_order=True),
+        codes,
+        stays.sort(*VISITS_ORDER, maintain_order=True),
+    )
 
 
-def _columns(table: pl.DataFrame, columns: dict[str, Any]) -> pl.DataFrame:
-    """These columns in their types, empty where the table has none."""
-    found = {name: pl.col(name) if name in table.columns else pl.lit(None) for name in columns}
-    return table.select([one.cast(columns[name]).alias(name) for name, one in found.items()])
+def _columns(what: str, table: pl.DataFrame, columns: dict[str, Any]) -> pl.DataFrame:
+    """These columns in their types, empty where the table has none. BadInput for values of another type."""
+    made = table.select(pl.col(one) if one in table.columns else pl.lit(None).alias(one) for one in columns)
+    for column, kind in columns.items():
+        try:
+            made = made.with_columns(pl.col(column).cast(kind))
+        except pl.exceptions.PolarsError as error:  # whose words quote values
+            raise BadInput(f"The {what} have a column {column} that does not read as {kind}: correct it.") from error
+    return made
 
 
 def faults(cohort: Cohort) -> list[str]:
@@ -96,4 +108,7 @@ def faults(cohort: Cohort) -> list[str]:
     lost = cohort.events.filter(pl.col("visit_id").is_not_null()).join(cohort.visits, on="visit_id", how="anti")
     if lost.height:
         wrong.append(f"The visit {lost['visit_id'][0]} of events is not among the visits.")
+    for name in ("events", "visits"):
+        if of_no_one := tables[name][0]["subject_id"].null_count():
+            wrong.append(f"{of_no_one} rows of {name} are of no patient: give each a subject_id, or a visit_id of one.")
     return wrong
