@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ghar.envs.system import Example
 from ghar.errors import BadInput
+from ghar.llm.demo_model import build_tokenizer
 from ghar.rewards.compose import Reference
 from ghar.trainers.sft.examples import TrainingExamples, read_examples, write_examples
-from ghar.trainers.sft.pairs import TokenExample
+from ghar.trainers.sft.pairs import TokenExample, tokenise_examples
 
 ids = st.lists(st.integers(0, 200_000), min_size=1, max_size=5)
 text = st.text(max_size=5)
@@ -41,3 +43,11 @@ def test_damage_is_named(tmp_path: Path):
         path.write_bytes(damaged)
         with pytest.raises(BadInput, match=r"lessons\.npz is damaged"):
             read_examples(path)
+
+
+def test_plain_tuples_are_examples():
+    """What systems gave before examples had names."""
+    tokenizer = build_tokenizer(["is it so yes no"] * 9, [], 300)
+    plain = [("is it", "yes", ("yes", "no"), 1.0), ("so", "it is", (), None)]
+    named = [Example(*one) for one in plain]
+    assert tokenise_examples(tokenizer, plain) == tokenise_examples(tokenizer, named)

@@ -47,8 +47,9 @@ def tokenised(tokenizer: Tokenizer, episodes: Iterable[Episode]) -> list[tuple[s
 def tokenise_examples(tokenizer: Tokenizer, examples: Sequence[Example]) -> list[TokenExample]:
     """Examples as token ids; of a reply among choices those that an engine would choose.
 
-    Each of a reply's tokens gets its share of the example's weight.
+    Each of a reply's tokens gets its share of the example's weight. A plain tuple of an example's fields serves too.
     """
+    examples = [Example(*one) for one in examples]
     choices = {one.choices: encode_choices(tokenizer, one.choices) for one in examples if one.choices}
     prompts, replies = encode_many(tokenizer, [one.prompt for one in examples], [one.reply for one in examples])
     found = []
