@@ -212,7 +212,7 @@ def build(records: Records, settings: Settings) -> System[Bed]:
     variants |= {name: Variant(name, who=name) for name in rules}
     made = System(
         settings.name, TASK, ("round",), ("move", "predict"), cases, episode, Ward(cases), reward, variants, "ward",
-        lambda reader: made,
+        read_by=lambda reader: made,
         fixed={name: lambda rule=rule: FunctionPolicy(rule) for name, rule in rules.items()},
         origin=GENERATED, training=Training(teacher="wanderer", texts=texts),
     )  # fmt: skip

@@ -43,8 +43,10 @@ def graph_system(
     settings; it is sent to other processes. rule: the reply to an act, as the text that a model would write; it is the
     variant "scripted" and the teacher of the warm-up. agents, roles: all that acts name; decides: roles whose reply is
     the prediction. parts: any other part of `System` by name, such as a reward, or a corpus with its partitions.
-    BadInput without a graph, and for a corpus that would have the graph's partitions.
+    BadInput without a graph, for a corpus that would have the graph's partitions, and for `listed`, a part of `report`.
     """
+    if "listed" in parts:
+        raise BadInput("graph_system(listed=...) is no part of a System: give report=Reporting(listed=...).")
     if "corpus" in parts and "partitions" not in parts:
         raise BadInput(
             "graph_system(corpus=...) would have the graph's partitions: give those of your corpus too, () for none."
@@ -56,7 +58,7 @@ def graph_system(
         settings.name, records.task, agents, roles, cut(WORDS), partial(_episode, episode), corpus,
         partial(_reward, eta=config.reward.eta),
         {main: played, "scripted": replace(played, name="scripted", who="rule")},
-        main, lambda reader: replace(system, cases=cut(reader)),
+        main, read_by=lambda reader: replace(system, cases=cut(reader)),
         fixed={"rule": partial(FunctionPolicy, rule)}, decides=decides,
         partitions=partitions, origin=records.provenance(),
         training=Training(teacher="rule", texts=lambda: _prompts(system, records)),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
@@ -238,6 +238,7 @@ class System(Generic[R]):
     reward: Callable[[Episode, Case[R]], EpisodeReward]
     variants: Mapping[str, Variant]
     main: str
+    _: KW_ONLY
     read_by: Callable[[Reader], System[R]]
     fixed: Mapping[str, Callable[[], Policy]] = field(default_factory=dict)
     decides: tuple[str, ...] = ("predict",)

@@ -83,7 +83,7 @@ def assemble(material: EncodedCases[Any], config: Config, reader: Reader) -> Sys
     lists = "time_series" not in material.selectors and exams is None  # of visits, whose items are codes
     return System(
         NAME, task, (AGENT,), spec.roles, _cases(walkers), ExampleEpisodes(spec, encoded).episode, corpus,
-        partial(_reward, config.reward.eta), variants, MAIN, partial(assemble, material, config),
+        partial(_reward, config.reward.eta), variants, MAIN, read_by=partial(assemble, material, config),
         fixed={
             RULE: partial(FunctionPolicy, majority_of_examples),
             ALIKE: lambda: FunctionPolicy(RarestShared(weights())),

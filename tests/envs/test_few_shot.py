@@ -67,7 +67,7 @@ def toy(reader: Reader) -> System[None]:
     variants = {name: Variant(name, spec=name) for name in ("toy", "blind")}
     return System(
         "toy", TASK, ("top", "low"), ("retrieve", "summarise", "predict"), Splits(cases, cases, cases), episode,
-        Library(), reward, variants, "toy", toy, report=Reporting(("toy",), row),
+        Library(), reward, variants, "toy", read_by=toy, report=Reporting(("toy",), row),
     )  # fmt: skip
 
 

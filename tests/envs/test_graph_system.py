@@ -27,6 +27,8 @@ def test_a_corpus_comes_with_its_partitions(small_records: Records, tmp_path: An
     made = dict(episode=lambda case, spec: iter(()), rule=lambda act: "", roles=("answer",))
     with pytest.raises(BadInput, match="give those of your corpus too"):
         graph_system(small_records, settings, **made, corpus=corpus)  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match=r"no part of a System: give report=Reporting\(listed=\.\.\.\)"):
+        graph_system(small_records, settings, **made, listed=("scripted",))  # type: ignore[arg-type]
     parts = (Part("wards", "what wards report"),)
     system = graph_system(small_records, settings, **made, corpus=corpus, partitions=parts)  # type: ignore[arg-type]
     assert system.corpus is corpus and system.partitions == parts
