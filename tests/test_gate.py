@@ -202,7 +202,6 @@ def test_a_run_that_asks_a_server_says_how_often_and_quotes_nothing(tmp_path: Pa
     assert quoted and not [word for word in quoted if word in text]
 
 
-@pytest.mark.slow
 def test_run_folders_are_their_user_s_own(tmp_path: Path):
     from ghar.metrics.runfolder import RunFolder
 

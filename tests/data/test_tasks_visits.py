@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ghar.config import DataConfig
@@ -100,9 +100,23 @@ codes = st.tuples(
 )
 
 
-@pytest.mark.slow
-@given(st.lists(codes), st.integers(-1, 9), st.sampled_from(["paper", "strict"]))
+records = given(st.lists(codes), st.integers(-1, 9), st.sampled_from(["paper", "strict"]))
+
+
+@settings(max_examples=15)
+@records
 def test_what_is_shown_is_what_was_there(rows, hours, leakage):
+    check_shown(rows, hours, leakage)
+
+
+@pytest.mark.slow
+@records
+def test_what_is_shown_of_many_records_is_what_was_there(rows, hours, leakage):
+    check_shown(rows, hours, leakage)
+
+
+def check_shown(rows, hours, leakage):
+    """Hold the sample of a prediction after `hours` against what a walk through `rows` finds known by then."""
     events = [(1, visit[1], code, START + at * HOUR, START + known * HOUR) for visit, code, at, known in rows]
     cohort = small_cohort(VISITS, [(1, None, "LAB/1", START - DAY), *events])
     now = START + hours * HOUR

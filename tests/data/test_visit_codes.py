@@ -5,7 +5,7 @@ import weakref
 from datetime import datetime, timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ghar.data.visit_codes import KIND_NAMES, KINDS, picked, without_collector
@@ -20,9 +20,20 @@ rows = st.lists(
 )
 
 
-@pytest.mark.slow
+@settings(max_examples=15)
 @given(rows)
 def test_every_code_of_a_visit_once_in_order_with_its_earliest_time(rows):
+    walk(rows)
+
+
+@pytest.mark.slow
+@given(rows)
+def test_every_code_of_many_visits_once_in_order_with_its_earliest_time(rows):
+    walk(rows)
+
+
+def walk(rows):
+    """Hold the codes of each visit against a walk through `rows`."""
     events = [
         (v[0], v[1] if own else None, code, START + at * HOUR, START + known * HOUR) for v, own, code, at, known in rows
     ]
@@ -50,7 +61,6 @@ def test_picked_is_a_loop(keys):
         assert picked(source, keys) == tuple(source[key] for key in keys)
 
 
-@pytest.mark.slow
 def test_the_collector_goes_on_and_takes_what_was_made_without_it():
     class Link:
         other: object = None

@@ -73,8 +73,9 @@ SCRIPTS = sorted(
 )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("script", [name for name in SCRIPTS if name != "entry.py"])
+@pytest.mark.parametrize("script", [
+    pytest.param(name, marks=() if name == "train.py" else pytest.mark.slow) for name in SCRIPTS if name != "entry.py"
+])  # fmt: skip
 def test_help_is_quick_and_works_from_any_folder(script: str, tmp_path: Path) -> None:
     """It begins with what this script is for, and lists no part of another choice (_base), nor W&B's sweeps."""
     before = os.times()
@@ -218,7 +219,6 @@ def test_a_mistake_that_needs_no_model_is_found_before_anything_heavy_is_importe
     assert "heavy" not in done.stderr and "Traceback" not in done.stderr
 
 
-@pytest.mark.slow
 def test_bad_input_anywhere_is_one_sentence_and_exit_code_2(probe: Path) -> None:
     done = start(probe, "seed=13")
     assert (done.returncode, done.stderr) == (2, "admissions.csv row 3: no date; correct it.\n")
@@ -291,7 +291,6 @@ def test_there_is_an_experiment_for_each_source_and_task() -> None:
     assert choices("experiment") == sorted([*EXPERIMENTS, *others])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("group", [g for g in groups() if g not in ("experiment", "scale")])
 def test_every_choice_of_every_group_composes(group: str) -> None:
     for choice in choices(group):

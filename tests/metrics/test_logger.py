@@ -112,7 +112,6 @@ raise KeyError("Patient 17 has sepsis")
 """
 
 
-@pytest.mark.slow
 def test_the_text_of_an_exception_reaches_no_file_of_wandb(tmp_path: Path):
     """An exception may quote a record: W&B keeps how a process ended and neither why nor what it printed."""
     place = tmp_path / "tmp"
