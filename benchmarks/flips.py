@@ -1,11 +1,11 @@
 """Flipped bits in everything that a run keeps and reads again: each is found, or what is read is the same.
 
-Kinds: the cohort, graph, indexes (sparse, dense, reports), event store, summaries, base model, checkpoint, lessons and
-answers of an expert, made of generated patients; and, with as many flips as all of them together, the folder of a run
-with five steps (`write_run`), of which all is read that reports, exports and evaluations read. For every flip a random
-file is taken, one bit of one byte in it changed, and what was kept is opened as a run opens it. Found: it is refused or
-named. Harmless: what was read equals what was written. Anything else is silent damage. Verification is timed beside a
-warm start (a process that imports what a training needs and opens the same caches).
+Kinds: the cohort, graph, indexes (sparse, dense, reports), event store, summaries, base model, checkpoint, training
+examples and answers of an expert, made of generated patients; and, with as many flips as all of them together, the
+folder of a run with five steps (`write_run`), of which all is read that reports, exports and evaluations read. For
+every flip a random file is taken, one bit of one byte in it changed, and what was kept is opened as a run opens it.
+Found: it is refused or named. Harmless: what was read equals what was written. Anything else is silent damage.
+Verification is timed beside a warm start (a process that imports what a training needs and opens the same caches).
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ def make(folder: Path) -> dict[str, Kept]:
 
 
 def _trained(folder: Path, cohort: Any) -> dict[str, Kept]:
-    """What training keeps: models, checkpoints, lessons, answers."""
+    """What training keeps: models, checkpoints, training examples, answers."""
     import torch
 
     from ghar.episode import Completion
@@ -260,7 +260,7 @@ def _trained(folder: Path, cohort: Any) -> dict[str, Kept]:
         found = checkpoint.load(folder / "checkpoints" / "step-3", {"architecture": "x"})
         return repr((found.weights["weight"].tolist(), found.state, found.step, found.optimizer)).encode()
 
-    def lessons() -> bytes:
+    def examples() -> bytes:
         found = read_examples(folder / "lessons" / "lessons.npz")
         return repr(([(list(p.prompt_ids), list(p.completion_ids)) for p in found.train], found.about)).encode()
 
@@ -269,7 +269,7 @@ def _trained(folder: Path, cohort: Any) -> dict[str, Kept]:
     return {
         "base model": Kept(folder / "bases" / "base", base),
         "checkpoint": Kept(folder / "checkpoints" / "step-3", step),
-        "lessons": Kept(folder / "lessons", lessons),
+        "training examples": Kept(folder / "lessons", examples),
         "answers": Kept(store, answers),
     }
 

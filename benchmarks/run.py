@@ -32,7 +32,7 @@ trivial: what every environment pays policies that take no thought, beside the a
 distill: KARE's distilled model against models that learn labels alone, on the demo world, under `--seeds` seeds.
 injection: how often text planted in records and findings changes a decision, on `--share` of 100 cases a system.
 service: the retrieval service under `--share` of 1,000 clients, a tenth of them hostile.
-flips: `--share` of 10,000 flipped bits in caches, indexes, models, lessons, and of 10,000 in a run folder.
+flips: `--share` of 10,000 flipped bits in caches, indexes, models, training examples, and of 10,000 in a run folder.
 hostile: `--share` of a million hostile replies through every reader of every system: exceptions, processor time.
 silence: bytes that leave the machine, counted by the kernel, in trainings of all systems and in refused ones.
 kills: a small training, alone, under torchrun and on Ray, killed `--share` of 50 times: it ends as if left alone.

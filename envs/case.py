@@ -12,7 +12,7 @@ from ghar.data.views.visits import visit_list
 NOT_SHOWN = ("LAB/", "ICU", "MEDS_")  # codes that no list of visits shows
 
 
-NOTHING: Any = None  # where a system reads the text alone
+TEXT_ALONE: Any = None  # where a system reads the text alone
 R = TypeVar("R")
 
 
@@ -32,7 +32,7 @@ class Case(Generic[R]):
     topics: tuple[str, ...]
     task: Task
     label: int
-    reads: R = NOTHING
+    reads: R = TEXT_ALONE
     credentialed: bool = field(default=True, kw_only=True, compare=False, repr=False)
 
 

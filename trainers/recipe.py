@@ -63,7 +63,9 @@ PHASES = {
     "base": "base model", "teacher": "examples", "sft": "SFT", "rl": "RL", "evaluation": "evaluation",
 }  # fmt: skip
 RFT = "rejection-sampling fine-tuning"  # the phase "rl" where trainer.method=rft
-EXAMPLES, SFT_STEPS = "lessons.npz", "sft-steps"  # in checkpoints/: see trainers/sft/examples.py; SFT on its way
+# In checkpoints/: training examples (trainers/sft/examples.py), and SFT on its way. The first kept its old name, as did
+# "lessons" in summary.json and the folder lessons-parts, so that runs of earlier versions go on and are read.
+EXAMPLES, SFT_STEPS = "lessons.npz", "sft-steps"
 AGAIN = "start again with resume=never, as a plain training goes on from nothing that is saved."
 VALIDATED = {"eval/reward": "reward", "eval/accuracy": "accuracy", "eval/retrieval_rate": "retrieval_rate"}
 TRAINED = {

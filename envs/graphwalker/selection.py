@@ -5,7 +5,7 @@ candidate joins the examples S and its neighbours join the frontier. A pick is w
 it lowers H(x | S) in nats. The paper's rule takes the highest gain: the fixed policy to beat, since a pick of less gain
 may open the way to better ones.
 
-H comes as a look-up, so that any scorer serves, as a function (`ScoredByFunction`).
+H comes from a scorer of sets, which may be any function of a patient and examples (`ScoredByFunction`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What a model is shown before anybody could have known it: an independent look at the samples of any task.
 
-What was recorded after the prediction is not all: a task may "predict" when its outcome is there already (length of
-stay at the discharge, as the papers have it). So what is shown is also held against the outcome's own time.
+A sample may show what was recorded after its prediction. It may also be asked when its outcome is there already, as
+length of stay at the discharge is in the papers. So what is shown is held against the time of the prediction and
+against the outcome's own time.
 """
 
 from __future__ import annotations

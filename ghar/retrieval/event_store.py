@@ -75,7 +75,7 @@ def _listed(strings: Strings) -> list[str]:
 
 
 def chunk_count(rows: np.ndarray | int, size: int, overlap: int) -> np.ndarray:
-    """How many chunks so many rows make (Appendix A)."""
+    """How many chunks of `size` rows `rows` make, of which each shares `overlap` with the one before (Appendix A)."""
     n = np.asarray(rows)
     return np.where(n > 0, -(-np.maximum(n - overlap, 1) // (size - overlap)), 0)
 

@@ -95,7 +95,7 @@ def test_same_seed_same_warm_up(small_system, config, teacher, warmup):
     assert timeless(sample_references(small_system, config, teacher, chosen(small_system, config))) == timeless(warmup)
 
 
-def test_what_is_rehearsed_stands_behind_the_lessons_and_counts_as_no_sample(
+def test_what_is_rehearsed_stands_behind_the_examples_and_counts_as_no_sample(
     small_system, config, teacher, warmup, tmp_path
 ):
     never, always = [v for v in small_system.variants.values() if v.who == "trained"][1:3]
@@ -140,7 +140,7 @@ def test_a_teacher_that_is_never_right_is_named(small_system, config, tmp_path, 
         taught(mute, config, build_tokenizer(["word"], [], 300), tmp_path / "lessons.npz")
 
 
-def test_lessons_do_not_depend_on_a_kill_or_on_the_parts(small_system, config, tmp_path, teacher, warmup):
+def test_examples_do_not_depend_on_a_kill_or_on_the_parts(small_system, config, tmp_path, teacher, warmup):
     """Every kept part is used and none is asked for again; the order is that of asking all at once."""
     tokenizer = build_tokenizer(texts_of(warmup.accepted[:9]), [], 600)
     few = replace(config, env=replace(config.env, in_flight=16))

@@ -45,8 +45,8 @@ class _Stays:
 def labelled_samples(cohort: Cohort, task: str, labels: pl.DataFrame, leakage: Leakage) -> list[Sample]:
     """A sample for each label, in their order.
 
-    labels: subject_id, prediction_time, label. sample_id is "task-patient-row", for every
-    system. Raises BadInput for visits out of order, for a source whose stays have no order (eICU), for a patient of
+    labels: subject_id, prediction_time, label. sample_id is "task-patient-row", whichever system
+    plays it. Raises BadInput for visits out of order, for a source whose stays have no order (eICU), for a patient of
     whom the cohort has nothing, and for an unknown leakage.
     """
     if leakage not in ("paper", "strict"):
