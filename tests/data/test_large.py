@@ -114,7 +114,7 @@ def test_labels_series_store_and_export_leave_the_events_on_disk(world, tmp_path
         samples = series_samples(cohort, task, features=LABS)[1]
         assert len(samples) == len(others) > 50
         for one, other in zip(samples, others, strict=True):
-            assert one.sample_id == other.sample_id and (one.source == other.source).all()
+            assert one.sample_id == other.sample_id and (one.history.source == other.history.source).all()
     stored = build_event_store(cohort, tmp_path / "parts", None, layout)
     for name in ARRAYS:
         assert (getattr(stored, name) == getattr(wanted[0], name)).all(), name

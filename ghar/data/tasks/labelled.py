@@ -62,9 +62,7 @@ def labelled_samples(cohort: Cohort, task: str, labels: pl.DataFrame, leakage: L
         history = stays.get(subject, none).at(now, shown, leakage) or [Visit(NO_VISIT, at)]
         name = f"{task}-{subject}-{place}"
         samples.append(
-            Sample(
-                name, subject, history[-1].visit_id, at, tuple(history), label, credentialed=cohort.credentialed
-            )
+            Sample(name, subject, history[-1].visit_id, at, tuple(history), label, credentialed=cohort.credentialed)
         )
     return samples
 
