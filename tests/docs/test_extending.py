@@ -108,6 +108,9 @@ def test_two_tables_are_joined_in_the_types_of_a_cohort() -> None:
     with pytest.raises(BadInput, match="The visits of two have a column visit_id that does not") as error:
         build_cohort("two", visits.with_columns(visit_id=pl.Series(["7", "Smith"])), rows)
     assert "Smith" not in str(error.value)
+    either = rows.with_columns(visit_id=pl.Series([7, None, None]), subject_id=pl.Series([None, 1, 1]))
+    mixed = build_cohort("two", visits, either)
+    assert not faults(mixed) and mixed.events["subject_id"].to_list() == [1, 1, 2]
 
 
 def test_an_event_of_no_patient_is_a_fault() -> None:
