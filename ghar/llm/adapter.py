@@ -92,7 +92,7 @@ def find_base(path: str | Path, other: str | None = None) -> str:
             return place
     raise BadInput(
         f"{path} is an adapter of {named}, whose weights are gone or changed: put them back, or name their folder as "
-        "model.path."
+        "model.path (base= of ghar.load)."
     )
 
 

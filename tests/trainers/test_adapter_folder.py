@@ -27,10 +27,15 @@ from ghar.llm.adapter import (
     write_adapter_folder,
 )
 from ghar.llm.models import load_backbone, load_pretrained
+from ghar.metrics.runfolder import RunFolder
+from ghar.trainers import agent
+from ghar.trainers import export as exporting
+from ghar.trainers.agent import config_of
 from ghar.trainers.export import export
 from ghar.trainers.runs import models as saved_models
 from ghar.trainers.runs.manifest import weights_sum
 from ghar.trainers.runs.models import BASE, SFT, load_sft, model_size, save_model, save_trained, start_of
+from ghar.trainers.runs.resume import as_yaml, finished, open_run
 from ghar.trainers.sft.arguments import SFTSettings
 from ghar.trainers.sft.pairs import TokenExample
 from ghar.trainers.sft.run import SFTResult, run_sft
@@ -203,3 +208,55 @@ def test_a_file_is_summed_again_when_it_has_changed(tmp_path: Path, monkeypatch:
     assert len(set(first)) == 1 and summed == [str(file)]
     file.write_bytes(file.read_bytes()[:-1] + b"x")
     assert weights_digest(str(sft.parent / BASE)) != first[0] and len(summed) == 2
+
+
+def test_a_run_goes_on_where_its_base_has_moved(tmp_path: Path):
+    sft, _ = untrained(tmp_path)
+    shutil.copytree(sft.parent / BASE, tmp_path / "moved")
+    save_model(tiny_model(seed=1), tiny_tokenizer(), tmp_path / "other", False)
+
+    def named(place: Path) -> Config:
+        """A teacher may be the model itself (scale=laptop)."""
+        words = ["model=pretrained", f"model.path={place}", f"trainer.warmup.teacher={place}"]
+        return load([f"run_dir={tmp_path}", "model.lora_rank=4", *words])
+
+    RunFolder.open(tmp_path).write_config(as_yaml(named(sft.parent / BASE)))
+    with pytest.raises(BadInput, match=r"of another configuration \(model\.path is"):
+        open_run(named(tmp_path / "other"))
+    assert not finished(named(tmp_path / "moved"))
+    assert open_run(named(tmp_path / "moved")) == (RunFolder(tmp_path), True)
+    shutil.rmtree(sft)
+    with pytest.raises(BadInput, match="of another configuration"):  # nothing says that it is the same
+        open_run(named(tmp_path / "other"))
+
+
+def test_an_agent_and_an_export_find_a_moved_base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    sft, _ = untrained(tmp_path)
+    named = ["model=pretrained", f"model.path={sft.parent / BASE}", "model.dtype=float32", "model.critic=head"]
+    _, actor = finished_run(tmp_path, *named)
+    expected, moved = logits(actor.model), tmp_path / "moved"
+    RunFolder.open(tmp_path).write_config(as_yaml(load([f"run_dir={tmp_path}", "model.lora_rank=4", *named])))
+    shutil.move(sft.parent / BASE, moved)
+    with pytest.raises(BadInput, match="weights are gone or changed"):
+        export(config_of(tmp_path))
+    asked: list[Config] = []
+    with monkeypatch.context() as patch, pytest.raises(StopIteration):
+        patch.setattr(agent, "Records", lambda config: (asked.append(config), next(iter(())))[0])
+        agent.load(tmp_path, base=moved)  # as far as its configuration
+    target = export(asked[0])
+    assert torch.allclose(logits(AutoModelForCausalLM.from_pretrained(target / "merged")), expected, atol=1e-5)
+
+
+def test_an_export_writes_the_base_before_it_loads_the_actor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    untrained(tmp_path)
+    config, _ = finished_run(tmp_path, "model.critic=head")
+    there: list[bool] = []
+
+    def loaded(config: Config, step: Path) -> Any:
+        there.append((tmp_path / ".export.partial" / "base" / "model.safetensors").is_file())
+        return load_trained(config, step)
+
+    load_trained = exporting.load_trained
+    monkeypatch.setattr(exporting, "load_trained", loaded)
+    export(config)
+    assert there == [True]

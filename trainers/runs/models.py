@@ -177,8 +177,13 @@ def model_size(folder: Path, base: str | None = None) -> dict[str, int] | None:
 
 def load_sft(config: Config, folder: Path) -> tuple[Any, Any]:
     """The warmed-up policy of a run. BadInput when the run has none, or a damaged one."""
+    check_sft(folder)
+    return load_with_base(str(folder / SFT), config)
+
+
+def check_sft(folder: Path) -> None:
+    """BadInput when a run has no warmed-up policy in its `folder` of checkpoints, or a damaged one."""
     if not (folder / SFT / "config.json").is_file():
         raise BadInput(f"{folder / SFT} holds no model: train the run first, or point eval.checkpoint at one that has.")
     if damage := manifest.fault(folder / SFT):
         raise BadInput(f"{damage}: delete {folder} to train the run again.")
-    return load_with_base(str(folder / SFT), config)
