@@ -58,7 +58,7 @@ def write_adapter_folder(adapter: Adapter, base: str, folder: Path, home: Path, 
     digest = weights_digest(str(place) if place.is_dir() else base)
     if digest is None:
         raise BadInput(
-            f"{base} has no weight files beside its config.json, so that its adapter could not be told from those of "
+            f"{base} has no weight files beside its config.json, so that its adapter could not be known from those of "
             "other models: put them there and start the run again, which goes on from its last checkpoint."
         )
     if place.is_dir():
