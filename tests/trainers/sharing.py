@@ -201,7 +201,7 @@ def masters(actor: ActorCritic) -> dict:
     """Sum and first numbers of each trained weight's float32 master."""
     from deepspeed.utils import safe_get_full_fp32_param  # pyright: ignore[reportMissingImports]
 
-    whole = [safe_get_full_fp32_param(p).double() for p in actor.trainable_parameters()]
+    whole = [safe_get_full_fp32_param(p).double() for p in actor.trainable_parameters()]  # type: ignore
     narrow = [w.to(torch.bfloat16).double() for w in whole]
     lost = sum(float((w - n).abs().sum()) for w, n in zip(whole, narrow, strict=True))
     return {"lost": lost, "masters": [[float(w.sum()), *w.flatten()[:5].tolist()] for w in whole]}
