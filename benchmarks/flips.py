@@ -221,8 +221,9 @@ def _trained(folder: Path, cohort: Any) -> dict[str, Kept]:
     from ghar.episode import Completion
     from ghar.llm.cached_llm import CachedQuestion, ask
     from ghar.llm.demo_model import build_model, build_tokenizer
+    from ghar.llm.models import load_pretrained
     from ghar.trainers.runs import checkpoint
-    from ghar.trainers.runs.models import load_saved, save_model
+    from ghar.trainers.runs.models import check_saved, save_model
     from ghar.trainers.sft.examples import TrainingExamples, read_examples, write_examples
     from ghar.trainers.sft.pairs import TokenExample
 
@@ -252,7 +253,8 @@ def _trained(folder: Path, cohort: Any) -> dict[str, Kept]:
         return repr((sorted(found.values.items()), found.failed)).encode()
 
     def base() -> bytes:
-        loaded, words = load_saved(folder / "bases" / "base", "float32")
+        check_saved(folder / "bases" / "base")
+        loaded, words = load_pretrained(str(folder / "bases" / "base"), "float32")
         weights = [zlib.crc32(w.detach().numpy().tobytes()) for w in loaded.state_dict().values()]
         return repr((weights, sorted(words.get_vocab().items()))).encode()
 

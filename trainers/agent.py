@@ -148,12 +148,15 @@ class _Others(Records):
         return any(sample.credentialed for sample in self.given) or super().credentialed(*parts)
 
 
-def load(run: str | Path, variant: str | None = None) -> Agent:
-    """The agent of a run folder, with its best weights. variant: another one of the run's system than its main one.
+def load(run: str | Path, variant: str | None = None, base: str | Path | None = None) -> Agent:
+    """The agent of a run folder, with its best weights. variant: another one of the run's system than its main one;
+    base: where the model that the run's adapters belong on has been moved to.
 
     BadInput for a folder without a run, or without the weights that the variant needs.
     """
     config = config_of(Path(run))
+    if base is not None:
+        config = replace(config, model=replace(config.model, path=str(base)))
     config = replace(config, logger=replace(config.logger, wandb="disabled"))  # an agent sends nothing there
     from ghar.trainers.evaluation.weights import answering, find
     from ghar.trainers.runs.models import use_cores  # heavy, so only once the folder is known to hold a run

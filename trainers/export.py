@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from ghar.provenance import learned_from_credentialed, write_mark
 from ghar.trainers.evaluation.weights import find, identity, make_actor
 from ghar.trainers.rl.actor_critic import ActorCritic
 from ghar.trainers.runs import checkpoint, manifest
-from ghar.trainers.runs.models import SFT, load_sft, save_model, use_cores
+from ghar.trainers.runs.models import SFT, check_sft, load_sft, save_model, use_cores
 
 METRICS = ("accuracy", "macro_f1", "reward", "retrieval_rate", "when_f1", "iterations")
 VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what --max-lora-rank may be (vLLM 0.32)
@@ -46,13 +47,12 @@ def export(config: Config) -> Path:
     step = find(config).step
     if step is None:
         raise BadInput(f"{run / 'checkpoints'} holds no checkpoint of RL to export: train the run first.")
-    actor, tokenizer = load_trained(config, step)
     target, partial = run / "export", run / ".export.partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
-    with full_disk_told(run):
-        if config.model.finetune == "lora":
+    with full_disk_told(run), _made(partial):
+        if config.model.finetune == "lora":  # while no other model is in memory
             _write_base(config, step.parent, partial / "base")
+        actor, tokenizer = load_trained(config, step)
+        if config.model.finetune == "lora":
             name = write_adapter(actor, partial / "adapter", partial / "base")
         credentialed = any(map(learned_from_credentialed, (step, step.parent / SFT)))
         save_model(merge(actor), tokenizer, partial / "merged", credentialed)
@@ -68,6 +68,18 @@ def export(config: Config) -> Path:
     return target
 
 
+@contextmanager
+def _made(folder: Path) -> Iterator[None]:
+    """An empty folder, which goes again where what it is for fails."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
 def load_trained(config: Config, step: Path) -> tuple[ActorCritic, Any]:
     """The actor as a checkpoint of RL holds it, and its tokenizer. BadInput for damaged weights."""
     base, tokenizer = load_sft(config, step.parent)
@@ -78,6 +90,7 @@ def load_trained(config: Config, step: Path) -> tuple[ActorCritic, Any]:
 
 def _write_base(config: Config, checkpoints: Path, target: Path) -> None:
     """The policy after SFT as a whole model, whether the run keeps it as one or as an adapter."""
+    check_sft(checkpoints)
     if base_of(checkpoints / SFT) is None:
         shutil.copytree(checkpoints / SFT, target, copy_function=_link)
     else:

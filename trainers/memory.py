@@ -311,7 +311,8 @@ def _gpu_memory(on: Device) -> int:
 def fitted(config: Config, processes: int, on: Device | None = None) -> Config:
     """`config` with the first way of sharing out (ZeRO) that fits, where deepspeed=auto asks for it.
 
-    It is chosen by the size of the GPU and not by what is free on it, so that a resumed run chooses the same.
+    It is chosen by the size of the GPU and not by what is free on it. Another number of processes may choose another
+    way: a run that goes on keeps its own (`ghar.trainers.runs.resume.as_kept`).
     """
     if config.deepspeed.zero != "auto":
         return config

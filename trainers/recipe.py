@@ -51,7 +51,7 @@ from ghar.trainers.rl.workers import MakeWorkers, local
 from ghar.trainers.runs.code import commit
 from ghar.trainers.runs.distributed import main_first, on_main, rank, together
 from ghar.trainers.runs.models import BASE, SFT, load_sft, save_trained, start_of, use_cores
-from ghar.trainers.runs.resume import given_back, hold, open_run, plain
+from ghar.trainers.runs.resume import as_kept, given_back, hold, open_run, plain
 from ghar.trainers.runs.samples import data_print, hold_data
 from ghar.trainers.sft.distill import learn
 from ghar.trainers.sft.examples import TrainingExamples, read_examples, write_examples
@@ -136,7 +136,7 @@ def train(config: Config, make_workers: MakeWorkers = local) -> None:
     """
     if make_workers is local and config.ray is not None and config.ray.max_staleness:
         raise BadInput(f"ray.max_staleness={config.ray.max_staleness} needs launch/train_ray.py: start that instead.")
-    config = fitted(config, int(os.environ.get("WORLD_SIZE", "1")))
+    config = fitted(as_kept(config), int(os.environ.get("WORLD_SIZE", "1")))
     check_schedule(config.trainer)
     if config.trainer.method == "plain":
         check_plain(config)

@@ -1,7 +1,8 @@
 """LoRA adapters in folders of their own: without the model they belong on, which is named by its place and its sum.
 
 adapter_config.json, adapter_model.safetensors   as PEFT writes them
-base.json                                        {"path": of the base, "sha256": of its weights}
+base.json                                        {"path": of the base, "sha256": of its weights, "dtype": it was
+                                                 trained in, which the two are put together in}
 config.json, tokenizer, chat template            the base's, so that the folder stands for the model with the adapter
 
 Such a folder is read wherever a model is: its base is loaded, the sum is checked, the adapter is folded in.
@@ -13,6 +14,7 @@ import hashlib
 import json
 import os
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,14 +46,21 @@ def take_adapter(model: Any) -> Adapter:
     return Adapter(model.peft_config["default"], {name: value.detach().cpu().clone() for name, value in found.items()})
 
 
-def write_adapter_folder(adapter: Adapter, base: str, folder: Path, home: Path) -> None:
+def write_adapter_folder(adapter: Adapter, base: str, folder: Path, home: Path, dtype: str) -> None:
     """Write the adapter and the identity of its base into `folder`, which will be renamed to `home`.
 
-    base: folder or hub name. One beside `home` is named relative to it, so that a run folder can be moved.
+    base: folder or hub name. One beside `home` is named relative to it, so that a run folder can be moved. dtype: of
+    the base in training. BadInput where the base's weights cannot be found, by which it would be known again.
     """
     from safetensors.torch import save_file
 
     place = Path(base).absolute()
+    digest = weights_digest(str(place) if place.is_dir() else base)
+    if digest is None:
+        raise BadInput(
+            f"{base} has no weight files beside its config.json, so that its adapter could not be known from those of "
+            "other models: put them there and start the run again, which goes on from its last checkpoint."
+        )
     if place.is_dir():
         near = place.parent == home.absolute().parent
         base = os.path.relpath(place, home.absolute()) if near else str(place)
@@ -59,7 +68,7 @@ def write_adapter_folder(adapter: Adapter, base: str, folder: Path, home: Path) 
     adapter.settings.inference_mode = True
     adapter.settings.save_pretrained(str(folder))
     save_file({name: value.contiguous() for name, value in adapter.weights.items()}, folder / WEIGHTS)
-    about = {"path": base, "sha256": weights_digest(str(place) if place.is_dir() else base)}
+    about = {"path": base, "sha256": digest, "dtype": dtype}
     (folder / BASE_FILE).write_text(json.dumps(about, indent=1) + "\n")
 
 
@@ -74,14 +83,16 @@ def find_base(path: str | Path, other: str | None = None) -> str:
     folder says. BadInput where it is gone, or its weights are others."""
     about = base_of(path)
     assert about is not None  # the caller asks
-    named = about["path"]
+    named, wanted = about["path"], about["sha256"]
+    if wanted is None:  # of a version that wrote what it could not know again
+        raise BadInput(f"{path} is an adapter of {named}, but has no sum of its weights: train the run again.")
     beside = Path(os.path.normpath(Path(path) / named))
     for place in (other, str(beside) if beside.is_dir() else named):
-        if place is not None and weights_digest(place) == about["sha256"]:
+        if place is not None and weights_digest(place) == wanted:
             return place
     raise BadInput(
         f"{path} is an adapter of {named}, whose weights are gone or changed: put them back, or name their folder as "
-        "model.path."
+        "model.path (base= of ghar.load)."
     )
 
 
@@ -90,7 +101,7 @@ def weights_digest(path: str) -> str | None:
 
     path: folder or hub name. An adapter's folder has the sum of its adapter and of its base.
     """
-    folder = _folder(path)
+    folder = folder_of(path)
     sums = {file.name: _sum(file) for file in _weight_files(folder)} if folder is not None else {}
     return combined(sums, base_of(path)) if sums else None
 
@@ -103,8 +114,8 @@ def combined(sums: dict[str, str], base: dict[str, str] | None) -> str:
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-def _folder(path: str) -> Path | None:
-    """The folder of a model; of a hub name, the one in the local cache."""
+def folder_of(path: str) -> Path | None:
+    """Return the folder of a model; of a hub name, the one in the local cache."""
     if Path(path).is_dir():
         return Path(path)
     from transformers.utils.hub import cached_file
@@ -121,6 +132,13 @@ def _weight_files(folder: Path) -> list[Path]:
 
 
 def _sum(file: Path) -> str:
+    found = file.stat()
+    return _sum_of(file, found.st_size, found.st_mtime_ns, found.st_ino)
+
+
+@lru_cache
+def _sum_of(file: Path, size: int, changed: int, inode: int) -> str:
+    """sha256 of a file, computed once while it is the same: a process reads a base again and again."""
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 

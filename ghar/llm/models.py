@@ -40,6 +40,8 @@ def load_pretrained(
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
         model = _load_network(path, dtype, base)
+    except BadInput:  # a ValueError, and a sentence of its own
+        raise
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise BadInput(
@@ -56,16 +58,32 @@ def load_pretrained(
 
 
 def _load_network(path: str, dtype: str, base: str | None) -> Any:
-    """The network alone, an adapter folded into its base."""
+    """The network alone, an adapter folded into its base in the dtype that it was trained in."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    if base_of(path) is not None:
-        return with_adapter(_load_network(find_base(path, base), dtype, None), Path(path))
+    if (about := base_of(path)) is not None:
+        trained = about.get("dtype", dtype)  # folders of earlier versions do not say
+        return _in_dtype(with_adapter(_load_network(find_base(path, base), trained, None), Path(path)), dtype)
     config = AutoConfig.from_pretrained(path)
     # torch's own attention has no soft cap on its scores
     capped = getattr(config.get_text_config(), "attn_logit_softcapping", None)
     how = {"attn_implementation": "eager"} if capped else {}
     return AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype), **how)
+
+
+def _in_dtype(model: Any, dtype: str) -> Any:
+    """A network with weights of another dtype, in place; its buffers stay, as transformers leaves them on loading."""
+    wanted = getattr(torch, dtype)
+    for weight in model.parameters():
+        weight.data = weight.data.to(wanted)
+    model.config.dtype = wanted
+    return model
+
+
+def load_with_base(path: str, config: Config) -> tuple[Any, Any]:
+    """`load_pretrained` in the configured dtype; the base of an adapter is looked for as model.path, too."""
+    named = base_of(path) is not None and config.model.path is not None
+    return load_pretrained(path, config.model.dtype, base=model_path(config) if named else None)
 
 
 def load_configured(config: Config) -> tuple[Any, Any]:
@@ -90,7 +108,7 @@ def load_backbone(config: Config, texts: Callable[[], Sequence[str]]) -> tuple[A
     if saved is not None:
         if not (Path(saved) / "config.json").is_file():
             raise BadInput(f"eval.checkpoint={saved} is no model: name the folder of a saved model.")
-        return load_pretrained(saved, config.model.dtype)
+        return load_with_base(saved, config)
     if config.model.kind == "pretrained":
         return load_configured(config)
     return untrained(config, texts(), (), config.data.world_seed)

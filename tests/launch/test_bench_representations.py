@@ -10,11 +10,11 @@ import torch
 
 from benchmarks.representations import by_steps, distances, draw, representations, vectors_of
 from ghar.errors import BadInput
+from ghar.llm.models import load_pretrained
 from ghar.llm.tokens import encode_prompt, encode_reply
 from ghar.metrics.runfolder import RunFolder
 from ghar.trainers.agent import config_of
 from ghar.trainers.export import export
-from ghar.trainers.runs.models import load_saved
 from ghar.trainers.runs.resume import as_yaml
 from tests.trainers.test_export import SUMMARY, finished_run
 from tests.trainers.tiny import tiny_model, tiny_tokenizer
@@ -68,7 +68,7 @@ REPLIES = [("0", "w4 w5"), ("0", "w5 w4"), ("1-3", "w6 w7"), ("1-3", "w7 w6")]
 def test_replies_are_read_with_the_weights_that_wrote_them(run: RunFolder, tmp_path: Path) -> None:
     found = representations([f"run_dir={run.path}"], tmp_path)
     exported = export(config_of(run.path)) / "merged"
-    model, tokenizer = load_saved(exported, "float32")
+    model, tokenizer = load_pretrained(str(exported), "float32")
     turns = [{"prompt": "w2 w3", "reply": reply} for _, reply in REPLIES]
     _, apart = distances(["0", "1-3"], [label for label, _ in REPLIES], vectors_of(model.eval(), tokenizer, turns))
     assert found["replies"] == 4 and np.allclose(found["distances"], apart, atol=1e-4)

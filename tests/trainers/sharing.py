@@ -142,8 +142,73 @@ def gone_on(deepspeed: DeepspeedConfig, finetune: str) -> dict:
     return {"report": report, "weights": last}
 
 
-def kept_in(deepspeed: DeepspeedConfig, finetune: str) -> Path:
-    return Path(sys.argv[1]).parent / f"{deepspeed.zero}-{finetune}"
+def critic_begun(deepspeed: DeepspeedConfig, finetune: str) -> dict:
+    """The first two fits of `critic`, and a checkpoint."""
+    learner, one, batch, returns = shared_critic(deepspeed, finetune)
+    one.observe(batch, returns)
+    rng = np.random.default_rng(1)
+    for _ in range(2):
+        one.fit(batch, returns, rng)
+    own, random = state_of(one, learner), checkpoint.random_state(rl=rng)
+    made = checkpoint.Checkpoint({}, own, random, {}, 1, processes=world())
+    checkpoint.save(kept_in(deepspeed, finetune, "critic"), made, {}, checkpoint.KeepPolicy(1, 1))
+    return {}
+
+
+def critic_gone_on(deepspeed: DeepspeedConfig, finetune: str) -> dict:
+    """The third fit of `critic`, by another number of processes."""
+    learner, one, batch, returns = shared_critic(deepspeed, finetune)
+    folder, rng = kept_in(deepspeed, finetune, "critic"), np.random.default_rng(0)
+    found = checkpoint.load(folder / "step-1", {})
+    parts = checkpoint.parts_of(folder, found)
+    assert found.processes != world() and len(parts) == (found.processes if learner.parted else 1)
+    held = [part["critic_own"] for part in parts if part["critic_own"]]
+    one.load_state(found.optimizer["critic"], found.optimizer["critic_own"], held)
+    checkpoint.restore_random(found.random, rl=rng)
+    loss = one.fit(batch, returns, rng)
+    return {"losses": [loss], "values": all_values(one, batch)}
+
+
+def masters_begun(deepspeed: DeepspeedConfig, finetune: str) -> dict:
+    """An update of a policy in bfloat16 and a checkpoint; its float32 masters."""
+    actor, learner, traj = narrow_actor(deepspeed, finetune)
+    improve(learner, traj, replace(CONFIG, mismatch_limit=1.0), np.random.default_rng(1))
+    with learner.whole():
+        weights = {name: w.clone() for name, w in actor.trainable_state().items()}
+    made = checkpoint.Checkpoint(weights, {"own": learner.state()}, {}, {}, 1, processes=world())
+    checkpoint.save(kept_in(deepspeed, finetune, "masters"), made, {}, checkpoint.KeepPolicy(1, 1))
+    return masters(actor)
+
+
+def masters_gone_on(deepspeed: DeepspeedConfig, finetune: str) -> dict:
+    """The masters of `masters_begun` in another number of processes."""
+    actor, learner, _ = narrow_actor(deepspeed, finetune)
+    folder = kept_in(deepspeed, finetune, "masters")
+    found = checkpoint.load(folder / "step-1", {})
+    learner.change(lambda: fill(actor, found.weights))
+    learner.load_state(found.optimizer["own"], [part["own"] for part in checkpoint.parts_of(folder, found)])
+    return masters(actor)
+
+
+def narrow_actor(deepspeed: DeepspeedConfig, finetune: str) -> tuple[ActorCritic, Learner, Trajectories]:
+    """An actor in bfloat16, its learner, and this process's part of seven episodes."""
+    actor = ActorCritic(tiny_model().to(torch.bfloat16), for_two(finetune, rank=8))  # type: ignore[arg-type]
+    traj = own_part(play(actor, 7, np.random.default_rng(0)))
+    return actor, DeepSpeedLearner(actor, adamw(actor), deepspeed, "bfloat16", 0.5), traj
+
+
+def masters(actor: ActorCritic) -> dict:
+    """Sum and first numbers of each trained weight's float32 master."""
+    from deepspeed.utils import safe_get_full_fp32_param  # pyright: ignore[reportMissingImports]
+
+    whole = [safe_get_full_fp32_param(p).double() for p in actor.trainable_parameters()]  # type: ignore
+    narrow = [w.to(torch.bfloat16).double() for w in whole]
+    lost = sum(float((w - n).abs().sum()) for w, n in zip(whole, narrow, strict=True))
+    return {"lost": lost, "masters": [[float(w.sum()), *w.flatten()[:5].tolist()] for w in whole]}
+
+
+def kept_in(deepspeed: DeepspeedConfig, finetune: str, what: str = "policy") -> Path:
+    return Path(sys.argv[1]).parent / f"{what}-{deepspeed.zero}-{finetune}"
 
 
 def rft(deepspeed: DeepspeedConfig, finetune: str) -> dict:
@@ -193,22 +258,36 @@ def written(own: dict, parted: bool) -> dict:
 
 def critic(deepspeed: DeepspeedConfig, finetune: str) -> dict:
     """Three fits of a critic to seven episodes, the last from a checkpoint; processes hold unequal shares."""
+    learner, one, batch, returns = shared_critic(deepspeed, finetune)
+    one.observe(batch, returns)
+    rng = np.random.default_rng(1)
+    told = [one.fit(batch, returns, rng) for _ in range(2)]
+    found = written(state_of(one, learner), learner.parted)
+    one.load_state(found["critic"], found["critic_own"])
+    told.append(one.fit(batch, returns, rng))
+    return {"losses": told, "values": all_values(one, batch)}
+
+
+def shared_critic(deepspeed: DeepspeedConfig, finetune: str) -> tuple[Learner, Critic, list[State], list[np.ndarray]]:
+    """The policy's learner and `own_critic`, shared out as it is."""
     actor, one, batch, returns = own_critic(finetune, torch.float32, 1e-2, deepspeed.checkpointing)
     learner = make_learner(actor, deepspeed)
     if deepspeed.stage is not None:
         one.shard(deepspeed, "float32")
-    one.observe(batch, returns)
-    rng = np.random.default_rng(1)
-    told = [one.fit(batch, returns, rng) for _ in range(2)]
+    return learner, one, batch, returns
+
+
+def state_of(one: Critic, learner: Learner) -> dict:
+    """What a checkpoint of this process keeps of a critic."""
     main = rank() == 0
     whole = one.state(main)
     kept = {"critic": whole} if main else {}
-    kept |= {"critic_own": one.own_state()} if main or learner.parted else {}
-    found = written(kept, learner.parted)
-    one.load_state(found["critic"], found["critic_own"])
-    told.append(one.fit(batch, returns, rng))
-    values = [value for own in gather([v.tolist() for v in one.values(batch)]) for v in own for value in v]
-    return {"losses": told, "values": values}
+    return kept | ({"critic_own": one.own_state()} if main or learner.parted else {})
+
+
+def all_values(one: Critic, batch: list[State]) -> list[float]:
+    """The critic's values of all processes' states."""
+    return [value for own in gather([v.tolist() for v in one.values(batch)]) for v in own for value in v]
 
 
 def fine(deepspeed: DeepspeedConfig, finetune: str) -> dict:
@@ -325,6 +404,8 @@ def own_part(whole: Trajectories) -> Trajectories:
 JOBS = {
     "sft": sft, "best": best, "killed": killed, "mappo": mappo, "rft": rft, "changed": changed, "summed": summed,
     "critic": critic, "fine": fine, "dynamic": dynamic, "begun": begun, "gone_on": gone_on,
+    "critic_begun": critic_begun, "critic_gone_on": critic_gone_on, "masters_begun": masters_begun,
+    "masters_gone_on": masters_gone_on,
 }  # fmt: skip
 
 

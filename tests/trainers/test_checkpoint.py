@@ -136,6 +136,9 @@ def test_a_checkpoint_of_another_number_of_processes_brings_the_states_of_all(tm
     assert len(parts_of(tmp_path, found)) == 1  # process 0 has all of what is not shared out
     torch.save({"own": 7}, step / "optimizer-1.pt")
     assert parts_of(tmp_path, found)[1:] == [{"own": 7}]
+    torch.save({"own": 9}, step / "optimizer-3.pt")
+    with pytest.raises(BadInput, match=r"optimizer-2\.pt is missing, a part of the optimiser's state"):
+        parts_of(tmp_path, replace(found, processes=4))  # else the pieces after it would move up
     assert parts_of(tmp_path, replace(found, processes=1)) == []
 
 
@@ -207,6 +210,7 @@ def test_a_step_of_an_earlier_version_has_no_sum_of_its_base_and_can_be_read(tmp
     step = save(tmp_path, some(2), {**MODEL, SFT_SUM: "a1"}, KEEP)
     with pytest.raises(BadInput, match="of another model: its sft is a1, this run's is b2"):
         load(step, {**MODEL, SFT_SUM: "b2"})
+    assert load(step, {**MODEL, "base": "moved", SFT_SUM: "a1"}).step == 2  # its sum is in that of sft
 
 
 def test_identity_follows_architecture_tokenizer_base_and_training():

@@ -13,8 +13,9 @@ from ghar.envs.system import settings_of
 from ghar.errors import BadInput
 from ghar.launch.entry import load
 from ghar.metrics.runfolder import RunFolder
+from ghar.trainers.memory import fitted
 from ghar.trainers.runs.kept_config import LENGTH, kept_config, upgraded
-from ghar.trainers.runs.resume import as_yaml, open_run, plain
+from ghar.trainers.runs.resume import as_kept, as_yaml, open_run, plain
 
 SHARES = {"past": 0.25, "reports": 0.2, "chained": 0.33, "slopes": 0.33, "two_steps": 0.25}
 
@@ -71,6 +72,18 @@ def test_a_half_trained_run_goes_on_without_a_length_that_is_cancelled(
     else:
         with pytest.raises(BadInput, match=r"system\.length is 5 there and 3 here"):
             open_run(load(words))
+
+
+@pytest.mark.parametrize("asked", ["auto", "zero3"])
+def test_a_run_keeps_its_way_of_sharing_out_where_it_is_left_open(asked: str, tmp_path: Path) -> None:
+    words = [f"run_dir={tmp_path}", "deepspeed=auto", f"deepspeed.zero={asked}"]
+    assert as_kept(load(words)) == load(words)  # a new run
+    RunFolder.open(tmp_path).write_config(as_yaml(load([*words, "deepspeed.zero=zero2"])))
+    found = as_kept(load(words))
+    assert found.deepspeed.zero == ("zero2" if asked == "auto" else asked)
+    assert fitted(found, 8) == found  # in any number of processes
+    if asked == "auto":
+        assert open_run(found) == (RunFolder(tmp_path), True)
 
 
 @pytest.mark.parametrize("text", ["trainer: x\n", "task: 3\n", "data: {two_steps: 0.1}\n"])

@@ -117,7 +117,6 @@ def with_method(system: System[Any], config: Config) -> System[Any]:
     if config.trainer.method != "rft":
         return system
 
-
     def titled(variant: Variant) -> Variant:
         title = f"{(variant.title or variant.name).replace(' after RL', '')} after RFT"
         return replace(variant, title=title) if variant.who == "trained" else variant
@@ -171,7 +170,8 @@ def evaluate_system(system: System[Any], config: Config, folder: RunFolder, resu
         summary = summary_of(system, config, rows, answered_by(system, found, wanted)) | judged
         if found.step is not None:
             summary["weights_step"] = checkpoint.step_number(found.step)
-        summary["model"] = next(filter(None, map(model_size, _model_folders(config, found))), None)
+        sizes = (model_size(folder, config.model.path) for folder in _model_folders(config, found))
+        summary["model"] = next(filter(None, sizes), None)
         shutil.rmtree(parts)
         return summary
 

@@ -8,7 +8,7 @@
              random.pt             states of the random generators
              state.json            step, score, number of processes, and whatever the training loop counts
              model.json            identity of the model the weights belong to, with the sum of the weights in sft/,
-                                   the base of every adapter, which is stored once
+                                   the base of every adapter, which is stored once; where that lies may change
              provenance.json       whose patients the weights have learned from
              manifest.json         sha256 of the files above
     latest, best                   one line each: the name of a step folder, for people to read
@@ -269,12 +269,19 @@ def _read(step: Path, model: Mapping[str, str]) -> Checkpoint:
 
 
 def parts_of(folder: Path, found: Checkpoint) -> list[dict[str, Any]]:
-    """The optimiser states that all processes saved in a checkpoint of `folder`; [] where they were as many as now."""
+    """The optimiser states that all processes saved in a checkpoint of `folder`; [] where they were as many as now.
+
+    They stay on disk until they are read, and process 0's are alone where it has all. BadInput where one is missing.
+    """
     if found.processes == processes():
         return []
     step = _step(folder, found.step)
-    files = [step / "optimizer.pt", *(_part(step, number) for number in range(1, found.processes))]
-    return [torch.load(file, map_location="cpu", weights_only=True) for file in files if file.is_file()]
+    others = [_part(step, number) for number in range(1, found.processes)]
+    missing = [file for file in others if not file.is_file()]
+    if missing and len(missing) < len(others):
+        raise BadInput(f"{missing[0]} is missing, a part of the optimiser's state: restore it, or delete {step}.")
+    files = [step / "optimizer.pt", *(() if missing else others)]
+    return [torch.load(file, map_location="cpu", weights_only=True, mmap=True) for file in files]
 
 
 def processes() -> int:
@@ -284,7 +291,9 @@ def processes() -> int:
 
 def _compare(step: Path, model: Mapping[str, str]) -> None:
     saved = json.loads((step / "model.json").read_text())
-    for key in sorted({*saved, *model} - ({SFT_SUM} - saved.keys())):  # steps of earlier versions have no such sum
+    # Where the base lies says nothing beside the sum of what was made of it, which steps of earlier versions have not.
+    free = {"base"} if SFT_SUM in saved else {SFT_SUM}
+    for key in sorted({*saved, *model} - free):
         if saved.get(key) != model.get(key):
             raise BadInput(
                 f"{step} is of another model: its {key} is {saved.get(key)}, this run's is {model.get(key)}; "

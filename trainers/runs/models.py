@@ -18,8 +18,8 @@ import torch
 from ghar.config import Config
 from ghar.disk import is_old
 from ghar.errors import BadInput
-from ghar.llm.adapter import Adapter, base_of, find_base, write_adapter_folder
-from ghar.llm.models import load_pretrained, model_path
+from ghar.llm.adapter import Adapter, base_of, find_base, folder_of, write_adapter_folder
+from ghar.llm.models import load_with_base, model_path
 from ghar.provenance import write_mark
 from ghar.trainers.runs import manifest
 
@@ -83,7 +83,7 @@ def save_trained(
         return
 
     def write(partial: Path) -> None:
-        write_adapter_folder(adapter, base, partial, target)
+        write_adapter_folder(adapter, base, partial, target, str(model.dtype).removeprefix("torch."))
         model.config.save_pretrained(partial)
         tokenizer.save_pretrained(partial)
 
@@ -140,21 +140,10 @@ def _sweep(target: Path) -> None:
                 shutil.rmtree(left, ignore_errors=True)
 
 
-def load_saved(path: Path, dtype: str) -> tuple[Any, Any]:
-    """`load_pretrained` of a folder that `save_model` wrote, or of any other model. BadInput for a damaged one."""
-    check_saved(path)
-    return load_pretrained(str(path), dtype)
-
-
 def load_stage(path: Path, config: Config) -> tuple[Any, Any]:
-    """`load_saved` in the configured dtype; the base of an adapter is looked for as model.path, too."""
+    """`load_with_base` of a folder that `save_model` wrote, or of any other model. BadInput for a damaged one."""
     check_saved(path)
-    return _load(path, config)
-
-
-def _load(path: Path, config: Config) -> tuple[Any, Any]:
-    named = base_of(path) is not None and config.model.path is not None
-    return load_pretrained(str(path), config.model.dtype, base=model_path(config) if named else None)
+    return load_with_base(str(path), config)
 
 
 def check_saved(path: Path) -> None:
@@ -163,14 +152,15 @@ def check_saved(path: Path) -> None:
         raise BadInput(f"{damage}: delete {path}, and whatever made it makes it again.")
 
 
-def model_size(folder: Path) -> dict[str, int] | None:
+def model_size(folder: Path, base: str | None = None) -> dict[str, int] | None:
     """Count parameters and vocabulary of a saved transformers model, of an adapter's base; None for a folder without
-    safetensors."""
+    safetensors. base: where that of an adapter may be, besides the place that its folder names."""
     if base_of(folder) is not None:
         try:
-            return model_size(Path(find_base(folder)))
+            found = folder_of(find_base(folder, base))
         except BadInput:
             return None
+        return None if found is None else model_size(found)
     files = sorted(folder.glob("*.safetensors"))
     if not files or not (folder / "config.json").is_file():
         return None
@@ -187,8 +177,13 @@ def model_size(folder: Path) -> dict[str, int] | None:
 
 def load_sft(config: Config, folder: Path) -> tuple[Any, Any]:
     """The warmed-up policy of a run. BadInput when the run has none, or a damaged one."""
+    check_sft(folder)
+    return load_with_base(str(folder / SFT), config)
+
+
+def check_sft(folder: Path) -> None:
+    """BadInput when a run has no warmed-up policy in its `folder` of checkpoints, or a damaged one."""
     if not (folder / SFT / "config.json").is_file():
         raise BadInput(f"{folder / SFT} holds no model: train the run first, or point eval.checkpoint at one that has.")
     if damage := manifest.fault(folder / SFT):
         raise BadInput(f"{damage}: delete {folder} to train the run again.")
-    return _load(folder / SFT, config)

@@ -8,14 +8,14 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 
 from ghar import ledger
-from ghar.config import Config
+from ghar.config import Config, Zero
 from ghar.disk import told
 from ghar.errors import BadInput
 from ghar.lock import lock
@@ -122,6 +122,17 @@ def finished(config: Config) -> bool:
     return True
 
 
+def as_kept(config: Config) -> Config:
+    """`config` with the way of sharing out (ZeRO) that its run folder has, where deepspeed=auto leaves it open: it was
+    chosen by the processes there were, and a run may go on in another number of them."""
+    kept = Path(config.run_dir) / "config.yaml"
+    if config.deepspeed.zero != "auto" or not kept.is_file():
+        return config
+    values = _read(kept)
+    zero = leaves(values if isinstance(values, dict) else {}).get("deepspeed.zero")
+    return replace(config, deepspeed=replace(config.deepspeed, zero=zero)) if zero in get_args(Zero) else config
+
+
 def _say_finished(path: Path) -> None:
     print(f"{path} holds this run, finished; delete the folder to train again.")
 
@@ -156,6 +167,9 @@ def _masked(value: Any) -> Any:
 def _compare(path: Path, kept: Any, config: Config) -> None:
     there, here = leaves(kept if isinstance(kept, dict) else {}), leaves(plain(config))
     wrong = [k for k in here | there if k not in FREE and there.get(k) != here.get(k)]
+    if "model.path" in wrong and _has_moved(path, config):
+        places = there.get("model.path"), here.get("model.path")  # a teacher may have the same
+        wrong = [k for k in wrong if (there.get(k), here.get(k)) != places]
     if wrong:
         differences = ", ".join(f"{k} is {there.get(k)} there and {here.get(k)} here" for k in wrong[:3])
         more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
@@ -163,6 +177,16 @@ def _compare(path: Path, kept: Any, config: Config) -> None:
             f"{path} holds a run of another configuration ({differences}{more}): choose another run_dir, or delete "
             "the folder."
         )
+
+
+def _has_moved(path: Path, config: Config) -> bool:
+    """Whether model.path is the model that a run's adapters belong on, by the sum of its weights."""
+    from ghar.llm.adapter import base_of, weights_digest  # torch
+    from ghar.llm.models import model_path
+    from ghar.trainers.runs.models import SFT
+
+    about = base_of(path / "checkpoints" / SFT)
+    return about is not None and config.model.path is not None and weights_digest(model_path(config)) == about["sha256"]
 
 
 def _empty(folder: RunFolder) -> None:
