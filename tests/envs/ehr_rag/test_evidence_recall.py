@@ -138,7 +138,7 @@ def test_a_meds_folder_with_labels_and_a_question_in_the_users_words(system: Sys
     assert mine.truth.upper_bounds(mine.cases.test) is None
     [episode, *_], case = play(mine, "scripted"), mine.cases.test[0]
     assert set(mine.reward(episode, case).terms) == {"orm"} and case.reads.card.meanings == ("stays", "worsens")
-    assert "Does it get worse?" in system.cases.test[0].card.description or "worse" in case.reads.card.description
+    assert "Does it get worse?" in system.cases.test[0].reads.card.description or "worse" in case.reads.card.description
     refused = {
         "{": "is no JSON",
         '{"labels": ["a", "b"]}': "has no question",
