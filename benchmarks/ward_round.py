@@ -7,8 +7,8 @@ reinforce_pp  policy gradients without a critic, one attempt a patient
 Each seed has a world, a model and an SFT of its own, from which every arm plays as many episodes an update. What counts
 is the number of episodes until the reward of 400 validation patients, whose replies are the likeliest ones, first comes
 `SHARE` of the way from the teacher to the best policy there is. An arm that does not come there within `UPDATES` counts
-as if it came at the end, and is counted as cut. Settings were chosen on seeds 100 and up, which no table shows. Every
-step goes on where it was killed.
+as if it came at the end, and is counted as cut. Settings are chosen on seeds 100 and up, which no table shows; the ones
+here are a first try, and no table rests on them yet. Every step goes on where it was killed.
 """
 
 from __future__ import annotations
