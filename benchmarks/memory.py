@@ -142,7 +142,7 @@ def take(step: Step, device: torch.device) -> dict[str, float]:
         learns = CriticConfig(1, 1, settings.micro_tokens, LR, MAX_NORM)
         critic = Critic(actor, width(traj.roles), learns, seed=0)
     report = update(actor, optimizer, traj, settings, np.random.default_rng(0), critic=critic)
-    return {name: report[name] for name in ("loss/policy", "loss/value", "kl_reference") if name in report}
+    return {name: report[name] for name in ("loss/policy", "loss/value", "loss/kl") if name in report}
 
 
 def _model(step: Step, device: torch.device) -> Any:
@@ -206,7 +206,7 @@ def _three_models(step: Step, settings: MappoConfig, traj: Trajectories, device:
     optimizer = torch.optim.AdamW(trained, lr=LR, weight_decay=0.0)
     targets, _ = prepare(models, rows, traj, settings)  # type: ignore[arg-type]
     tokens = float(len(targets.values))
-    sums: dict[str, float] = {"loss/policy": 0.0, "loss/value": 0.0, "kl_reference": 0.0}
+    sums: dict[str, float] = {"loss/policy": 0.0, "loss/value": 0.0, "loss/kl": 0.0}
     for group in micro_batches([len(row.tokens) for row in rows], settings.micro_tokens):
         part = targets.take(np.concatenate([np.arange(step.reply) + i * step.reply for i in group]))
         chosen, ones = [rows[i] for i in group], torch.ones_like(part.values)

@@ -22,7 +22,7 @@ from ghar.trainers.rl import sampling
 from ghar.trainers.rl.learner import PlainLearner
 from ghar.trainers.rl.sampling import telling
 from ghar.trainers.rl.schedule import SCHEDULED, adapted, check_schedule, hold_schedule, rate, scaled, shares, table
-from ghar.trainers.rl.targets import charged, prepare, sampled
+from ghar.trainers.rl.targets import kl_in_reward, prepare, sampled
 from tests.trainers.test_critic import CONFIG, episodes, make
 
 
@@ -156,7 +156,7 @@ def test_kl_in_the_reward_is_what_each_turns_tokens_cost():
     traj = episodes(5, 0)
     rows = list(traj.rows())
     difference = np.random.default_rng(0).normal(size=len(sampled(rows)))
-    found = charged(traj, rows, difference, 0.3)
+    found = kl_in_reward(traj, rows, difference, 0.3)
     table, at = traj.segments, 0
     for row in rows:
         own = difference[at : at + len(row.tokens) - row.prompt]

@@ -1,7 +1,8 @@
 """PPO's losses as tensor functions (Eqs. 16-18, GHAR): sums over tokens divided by one global denominator.
 
-Every function takes per-token tensors of one shape [N] (or [B, L]) and `weights` of the same shape: 1 on trainable
-tokens (or what `token_weights` gives them), 0 on all others, whose entries may be anything. `denominator` is the sum of
+Every function takes per-token tensors of one shape [N] (or [B, L]) and `weights` of the same shape. An update gives
+them the tokens that a policy sampled and no others (`targets.sampled`), weighed by `token_weights`; a padded batch has
+weight 0 at all others, whose entries may be anything. `denominator` is the sum of
 the weights of the whole update, over all micro-batches and all ranks: adding up the results of the parts then gives the
 result of the whole.
 """

@@ -132,7 +132,7 @@ def _step(learner: Learner, batches: Sequence[_Part], cfg: MappoConfig) -> dict[
     device = learner.module.device
     own = float(sum(targets.weights.double().sum() for *_, targets in batches))
     weight = float(summed(torch.tensor(own, device=device, dtype=torch.float64)))
-    names = PARTS + (("loss/value",) if cfg.trains_heads else ()) + (("kl_reference",) if cfg.has_kl_loss else ())
+    names = PARTS + (("loss/value",) if cfg.trains_heads else ()) + (("loss/kl",) if cfg.has_kl_loss else ())
     sums = {name: torch.zeros((), device=device) for name in names}  # the same in a process without rows
     ratio_max = torch.zeros((), device=device)
     passes = max(gather(len(batches))) if learner.even else len(batches)
@@ -181,8 +181,8 @@ def total_loss(scores: Scores, targets: Targets, weight: float, cfg: MappoConfig
     else:
         total = policy + 0.0 * scores.values.sum()  # ZeRO wants every weight in the graph
     total = total - cfg.entropy * entropy
-    if targets.reference is not None and cfg.kl_estimator != "reward":  # has_kl_loss
+    if targets.reference is not None and cfg.kl_estimator != "reward":  # else the reward has it (targets.kl_in_reward)
         kl = losses.reference_kl(scores.logp, targets.reference, weights, weight, cfg.kl_estimator)
-        parts["kl_reference"] = kl
-        total = total + cfg.kl * parts["kl_reference"]
+        parts["loss/kl"] = kl
+        total = total + cfg.kl * parts["loss/kl"]
     return total, parts | {"loss/total": total}

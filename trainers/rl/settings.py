@@ -27,7 +27,7 @@ class MappoConfig:
     mismatch_limit: mean |trainer's - engine's log-prob| in nats above which an update stops the run, None: never.
     aggregate: what counts alike in every loss term and diagnostic, see `losses.token_weights`. Episodes are as long as
     they are in the batch, whatever part of them a minibatch drew. kl_estimator: see `losses.reference_kl`; "reward"
-    charges the term to what a turn earns (`ghar.trainers.rl.targets.charged`), with no loss of its own.
+    charges the term to what a turn earns (`ghar.trainers.rl.targets.kl_in_reward`), with no loss of its own.
     critic: "head" on the policy's trunk, trained with it; "own": `ghar.trainers.rl.critic`.
     estimator: "gae" (`rl.credit`), or one of `rl.estimators`, which need no critic: there is then no
     value loss, and value_clip, gamma, lam, credit, per_agent, critic_target and value_coef mean nothing.

@@ -1,4 +1,8 @@
-"""What an update learns from: values, advantages and reference log-probs of a batch under the weights before it."""
+"""What an update learns from: values, advantages and reference log-probs of a batch under the weights before it.
+
+With `kl_estimator=reward` the KL term enters here, in what a turn earns (`kl_in_reward`); else it is part of the loss
+(`mappo.total_loss`).
+"""
 
 from __future__ import annotations
 
@@ -78,7 +82,7 @@ def prepare(
     old = actor.evaluate(rows, cfg.micro_tokens)
     reference = actor.reference_logp(rows, cfg.micro_tokens) if cfg.needs_reference else None
     if reference is not None and cfg.kl_estimator == "reward":
-        traj = charged(traj, rows, (old.logp - reference).cpu().numpy(), cfg.kl)
+        traj = kl_in_reward(traj, rows, (old.logp - reference).cpu().numpy(), cfg.kl)
     values, after = _values(actor, old, rows, traj, cfg, critic)
     advantages, returns = _credited(traj, values, after, cfg)
     device = actor.device
@@ -107,7 +111,7 @@ def prepare(
     return targets, report
 
 
-def charged(traj: Trajectories, rows: Sequence[Row], difference: Array, weight: float) -> Trajectories:
+def kl_in_reward(traj: Trajectories, rows: Sequence[Row], difference: Array, weight: float) -> Trajectories:
     """With the KL term in the reward, as in Ziegler et al. 2019 (Eq. 2): what a turn earns, for every agent, less
     weight * Σ over its sampled tokens of log π - log π_ref (`difference` [N]). It arrives at the turn's end."""
     lengths = np.array([len(row.tokens) - row.prompt for row in rows], np.int64)

@@ -1,9 +1,14 @@
 """What community retrieval searches: communities, one summary of each, embeddings and theme relevance, on disk.
 
-An index is for one theme. A community's text is its summary for the theme, or its general one where it has none (it has
-nothing to do with the theme, or the question failed); one without any (too large, or failed) stays in the numbering and
-is never found. Entities, terms and summaries are embedded as passages, base contexts as queries (the paper has one
-embedding function; some encoders tell the two apart).
+An index is for one theme. It keeps, for each community: its nodes, one summary, the unit vector of the summary and two
+relevances to the theme (`CommunityArrays` of dgra.py); for each node its communities; and for at most `RELATIONS`
+relations the communities that have one. It keeps no patients, no triples and no vectors of nodes.
+
+The summary is that for the theme. Where the summariser said that a community has nothing to do with the theme, or gave
+no reply, it is the general one. A community without any keeps its number and is never found.
+
+Summaries are embedded as passages, and so are entities and terms while an index is made; a patient's context is
+embedded as a query when it is searched (the paper has one embedding function; some encoders tell the two apart).
 """
 
 from __future__ import annotations
@@ -49,10 +54,11 @@ class CommunityPart:
 
 @dataclass(frozen=True, eq=False)
 class CommunityIndex:
-    """arrays: as DGRA reads them. entities: sorted names of the nodes. summaries: "" for none.
+    """arrays: nodes, vectors and relevance to the theme (`CommunityArrays` of dgra.py). entities: sorted names of the
+    nodes. summaries: "" for none.
 
-    relations: those of the most communities, at most RELATIONS, commonest first; relation r is in
-    member[member_start[r]:member_start[r+1]], communities with a summary, ascending.
+    relations: what GHAR's Agent-Top can choose among (`CommunityPart`), those of the most communities, at most RELATIONS,
+    commonest first; relation r is in member[member_start[r]:member_start[r+1]], communities with a summary, ascending.
     encoder: key of the encoder that made the vectors. theme: its name, "" for none.
     counts: "communities", and how many of them are "without a summary".
     """

@@ -57,7 +57,7 @@ RELEASED = DgraSettings(0.8, 0.5, 0.1, 0.1, 0.1, "all", "summary")
 class CommunityArrays:
     """C communities over V nodes. Community c has node[node_start[c]:node_start[c+1]], ascending, each once.
 
-    holder_start i64[V+1], holder i32: the same the other way round, node -> communities, ascending.
+    holder_start i64[V+1], holder i32: the inverted lists, node -> communities, ascending.
     vector f32[C, d]: unit embeddings of the summaries. theme_nodes, theme_summary f32[C]: Eq. 6's mean over nodes and
     the summary's maximum of the cosine to the nearest term; zeros without a theme.
     usable bool[C]: has a summary; others are never selected.

@@ -197,6 +197,7 @@ def _icd(root: Path, visits: pl.DataFrame, name: str, titles: pl.DataFrame) -> F
 
 
 def _prescriptions(root: Path, visits: pl.DataFrame, work: Path) -> FoundLarge:
+    """Read each ordered drug, by the chart's word for it (column drug)."""
     table = open_declared(root, MIMIC4, "hosp/prescriptions")
     rows, code = with_order_code(join_visits(table, visits)), pl.col("drug_code")
     drops = {"unknown_admission": pl.col("start").is_null(), "blank_drug": code.is_null()}
