@@ -57,8 +57,8 @@ class CommunityIndex:
     """arrays: nodes, vectors and relevance to the theme (`CommunityArrays` of dgra.py). entities: sorted names of the
     nodes. summaries: "" for none.
 
-    relations: what GHAR's Agent-Top can choose among (`CommunityPart`), those of the most communities, at most RELATIONS,
-    commonest first; relation r is in member[member_start[r]:member_start[r+1]], communities with a summary, ascending.
+    relations: what GHAR's Agent-Top can choose among (`CommunityPart`), those of the most communities, at most
+    RELATIONS, commonest first; relation r is in member[member_start[r]:member_start[r+1]], communities with a summary, ascending.
     encoder: key of the encoder that made the vectors. theme: its name, "" for none.
     counts: "communities", and how many of them are "without a summary".
     """
