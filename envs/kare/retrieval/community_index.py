@@ -58,7 +58,8 @@ class CommunityIndex:
     nodes. summaries: "" for none.
 
     relations: what GHAR's Agent-Top can choose among (`CommunityPart`), those of the most communities, at most
-    RELATIONS, commonest first; relation r is in member[member_start[r]:member_start[r+1]], communities with a summary, ascending.
+    RELATIONS, commonest first; relation r is in
+    member[member_start[r]:member_start[r+1]], communities with a summary, ascending.
     encoder: key of the encoder that made the vectors. theme: its name, "" for none.
     counts: "communities", and how many of them are "without a summary".
     """
