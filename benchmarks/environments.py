@@ -84,8 +84,8 @@ def _scripted(name: str) -> Any:
     """The room's rule that knows what it needs from the prompt's own facts; None where a rule is fitted on a run."""
     if name == "GHAR":
         from ghar.envs.ghar.demo import demo_scene
-        from ghar.envs.ghar.knowledge import NO_ERROR
         from ghar.envs.ghar.navigation import ExactTeacher
+        from ghar.envs.ghar.teacher import NO_ERROR
 
         return ExactTeacher(demo_scene()[1], NO_ERROR)
     if name == "EXPRAG":

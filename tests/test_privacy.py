@@ -1,9 +1,9 @@
 """Where text of credentialed patients may go."""
 
 import json
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 import ghar.privacy as privacy
 from ghar.errors import BadInput
 from ghar.privacy import SentLog, check_url, masked
+from tests.running import ROOT, ends, started
 
 
 @pytest.mark.parametrize("url", ["http://localhost:8077", "http://127.0.0.1:1", "https://127.8.9.1", "http://[::1]:8077"])
@@ -52,8 +53,10 @@ for _ in range(100):
 def test_processes_of_a_run_count_together(tmp_path: Path) -> None:
     """Under torchrun and Ray each of them sends its share."""
     command = [sys.executable, "-c", SENDING, str(tmp_path / "sent.json")]
-    started = [subprocess.Popen(command, cwd=Path(__file__).parents[1]) for _ in range(3)]
-    assert [process.wait(60) for process in started] == [0, 0, 0]
+    with ExitStack() as stack:
+        sending = [stack.enter_context(started(command, cwd=ROOT)) for _ in range(3)]
+        assert all(ends(process.pid, lambda one=process: one.poll() is None) for process in sending)
+        assert [process.returncode for process in sending] == [0, 0, 0]
     told = json.loads((tmp_path / "sent.json").read_text())["sent"]["there.example"]["prompts"]
     assert told == {"messages": 300, "bytes": 900}
     assert {path.name for path in tmp_path.iterdir()} == {"sent.json", ".sent.lock"}

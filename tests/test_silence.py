@@ -26,7 +26,7 @@ def _sends_nothing(script: str) -> None:
         bench._check()
     except BadInput as error:
         pytest.skip(str(error))
-    found = bench.counted(["-c", script], stop=240.0)
+    found = bench.counted(["-c", script])
     assert found["code"] == 0 and found["bytes"] == 0, found
 
 
@@ -34,7 +34,7 @@ RAY = """
 import os, time, ray
 from ghar.trainers.ray.start import start_ray
 start_ray(1)
-proxy = ray.get(ray.remote(lambda: os.environ.get("http_proxy")).remote(), timeout=60)
+proxy = ray.get(ray.remote(lambda: os.environ.get("http_proxy")).remote(), timeout=1200)
 assert proxy == "http://the.users.own:8080" == os.environ["http_proxy"], proxy
 time.sleep(5)  # by then its dashboard's process has asked what it asks
 """
@@ -57,7 +57,7 @@ def group():
     os.environ |= {"MASTER_ADDR": here, "MASTER_PORT": "29577", "RANK": "0", "WORLD_SIZE": "1"}
     group.init_process_group("gloo")
     return group.get_world_size()
-assert ray.get(group.remote(), timeout=120) == 1
+assert ray.get(group.remote(), timeout=1200) == 1
 """
 
 

@@ -11,11 +11,11 @@ from ghar.disk import cache_of
 from ghar.envs.case import Case, build_cases
 from ghar.envs.demo import ETA, PATIENTS, WORDS, demo_cohort
 from ghar.envs.ghar.episode import AGENTS, ROLES, GharEpisodes, GharSpec
-from ghar.envs.ghar.knowledge import exact_knowledge
 from ghar.envs.ghar.teacher import Knowledge
 from ghar.envs.rollout import Corpus
 from ghar.envs.stepper import Scene
 from ghar.envs.system import words
+from ghar.envs.worlds.severity_grades import exact_knowledge
 from ghar.episode import Episode
 from ghar.kg.linking import link_codes
 from ghar.kg.metapaths import metapaths

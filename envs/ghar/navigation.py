@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from ghar.envs.ghar.knowledge import NO_ERROR
-from ghar.envs.ghar.teacher import Knowledge, ScriptedTeacher, believed, finding, grades_in, hop, open_topics
+from ghar.envs.ghar.teacher import NO_ERROR, Knowledge, ScriptedTeacher, believed, finding, grades_in, hop, open_topics
 from ghar.envs.stepper import Scene, SteppedEpisode
 from ghar.envs.views.games import only_waiting, within
 from ghar.envs.views.spaces import Allowed, masked

@@ -23,7 +23,6 @@ import polars as pl
 from ghar.data.cohort import Sample, Visit
 from ghar.envs.case import NOT_SHOWN, build_cases, topics_of
 from ghar.envs.ghar.episode import AGENTS, GharEpisodes, play_ghar
-from ghar.envs.ghar.knowledge import RELATIONS, label_rule, topic_of
 from ghar.envs.ghar.teacher import TOLD, Knowledge, ScriptedTeacher, TeacherErrors
 from ghar.envs.play import PlayContext, play
 from ghar.envs.real_patients import is_real, refuse
@@ -32,7 +31,15 @@ from ghar.envs.rollout import Corpus, derive_seed
 from ghar.envs.system import DemoPretraining, PretrainingTasks, Variant, words
 from ghar.envs.worlds.severity import story
 from ghar.envs.worlds.severity.vocabulary import tail_words
-from ghar.envs.worlds.severity_grades import follows, mean_labels, pointer_codes, with_pointers
+from ghar.envs.worlds.severity_grades import (
+    RELATIONS,
+    follows,
+    label_rule,
+    mean_labels,
+    pointer_codes,
+    topic_of,
+    with_pointers,
+)
 from ghar.episode import Episode, Evidence, Passage, Retrieve, RetrieveFor
 from ghar.kg.graph import KnowledgeGraph
 

@@ -17,7 +17,6 @@ from ghar.envs.case import Case
 from ghar.envs.ghar.budget import budget_summary
 from ghar.envs.ghar.episode import AGENTS, ROLES, GharEpisodes, GharSpec, Partition, Wording, play_ghar
 from ghar.envs.ghar.grounding import NameMatcher, counted, names_of
-from ghar.envs.ghar.knowledge import NO_ERROR, exact_knowledge
 from ghar.envs.ghar.label_only import STAGE, LabelOnly, label_pairs
 from ghar.envs.ghar.navigation import Chart, ExactTeacher, navigation
 from ghar.envs.ghar.navigator import Navigator, rules
@@ -29,7 +28,7 @@ from ghar.envs.ghar.routing import ASKING, EverySource, asking, by_source, route
 from ghar.envs.ghar.rows import GharRows
 from ghar.envs.ghar.settings import Settings
 from ghar.envs.ghar.source_usage import AskedSources, needed_sources, source_of
-from ghar.envs.ghar.teacher import ScriptedTeacher
+from ghar.envs.ghar.teacher import NO_ERROR, ScriptedTeacher
 from ghar.envs.ghar.upper_bounds import ghar_ceilings
 from ghar.envs.graph_cases import CutCases
 from ghar.envs.real_patients import is_real, without_rules
@@ -49,7 +48,7 @@ from ghar.envs.system import (
     Variant,
 )
 from ghar.envs.worlds.severity.world import World
-from ghar.envs.worlds.severity_grades import pointers
+from ghar.envs.worlds.severity_grades import exact_knowledge, pointers
 from ghar.episode import Episode
 from ghar.llm.policy import OppositePolicy
 from ghar.rewards.compose import EpisodeReward, Reference, RewardSpec, costs, score_episode

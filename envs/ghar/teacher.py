@@ -38,6 +38,7 @@ class TeacherErrors:
     misplaced: float = 0.0
 
 
+NO_ERROR = TeacherErrors(flip=0.0, stray_path=0.0, missed_path=0.0, go_on=0.0, disorder=0.0, guess=0.0)
 TOLD = ("row", "report")  # passages that are no facts of a graph
 PAIN = re.compile(r"grade \d pain")
 SAID = re.compile(rf"grade \d course|{TARGET} [a-z]+ [a-z]+")

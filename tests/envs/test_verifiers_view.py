@@ -56,7 +56,7 @@ def answered(text: str, top: dict[str, Any] | None = None, **choice: Any) -> tup
 
 def played(env: VerifiersEnvironment, url: str, inputs: Sequence[Any]) -> list[Any]:
     """A group of rollouts by verifiers' loop, with what it keeps of each turn."""
-    client = vf.ClientConfig(api_base_url=url, max_retries=0, timeout=60)
+    client = vf.ClientConfig(api_base_url=url, max_retries=0, timeout=600)
     wanted = env.run_group(list(inputs), client, "tiny", SAMPLING, state_columns=["trajectory", "advantage"])
     return asyncio.run(wanted)
 

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_cold_cached_and_plain_agree(tmp_path: Path) -> None:
-    result = data(tmp_path, runs=1, timeout=120, patients=40, rows=4)
+    result = data(tmp_path, runs=1, timeout=1800, patients=40, rows=4)
     assert result["admissions"] > 40
     for side in ("cold", "cached", "plain"):
         assert 0 < result[side]["processor seconds"] < 120 and 0.01 < result[side]["GB"] < 1

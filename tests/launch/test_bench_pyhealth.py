@@ -74,10 +74,10 @@ def test_a_missing_environment_is_a_sentence(tmp_path: Path) -> None:
         pyhealth_rows(tmp_path, 1, [], None, ["StageNet"], 10.0)
 
 
-SCRIPTS = {  # what stands for a training -> what is said of it
-    "print('patient 4711')\nraise SystemExit('patient 4711')": r"ended with code 1: .*seed0\.log says why",
-    f"raise SystemExit({pyhealth_models.NO_LOSS})": "no validation loss is a number",
-    "import time\ntime.sleep(60)": "took over 2 s: raise --timeout",
+SCRIPTS = {  # what stands for a training -> the seconds that it has, what is said of it
+    "print('patient 4711')\nraise SystemExit('patient 4711')": (1800.0, r"ended with code 1: .*seed0\.log says why"),
+    f"raise SystemExit({pyhealth_models.NO_LOSS})": (1800.0, "no validation loss is a number"),
+    "import time\ntime.sleep(1e6)": (1.0, "took over 1 s: raise --timeout"),
 }
 
 
@@ -90,8 +90,9 @@ def test_a_training_that_fails_is_a_sentence_without_a_patient(
     monkeypatch.setattr("benchmarks.pyhealth_rows.SCRIPT", stands_in)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     words = ["task=los", "data.patients=150", f"data.cache={world_cache}"]
-    with pytest.raises(BadInput, match=SCRIPTS[script]) as caught:
-        pyhealth_rows(tmp_path / "out", 1, words, Path(sys.executable), ["StageNet"], 2.0)
+    limit, told = SCRIPTS[script]
+    with pytest.raises(BadInput, match=told) as caught:
+        pyhealth_rows(tmp_path / "out", 1, words, Path(sys.executable), ["StageNet"], limit)
     assert "4711" not in str(caught.value) + "".join(capfd.readouterr())
     assert stat.S_IMODE((tmp_path / "out/StageNet/demo-los-seed0.log").stat().st_mode) == 0o600
     assert not list(tmp_path.rglob("*samples.json*"))

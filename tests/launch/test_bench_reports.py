@@ -14,7 +14,7 @@ from ghar.retrieval.reports import ReportIndex, rank, weights
 
 
 def test_a_small_run(tmp_path: Path) -> None:
-    result = reports(tmp_path, share=0.002, seed=1, timeout=250)
+    result = reports(tmp_path, share=0.002, seed=1, timeout=1800)
     tell("reports", tmp_path, result)
     assert json.loads((tmp_path / "reports.json").read_text()) == result
     assert result["admissions"] == 860 and result["places that differ from a direct evaluation"] == 0

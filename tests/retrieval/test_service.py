@@ -75,7 +75,7 @@ def serving(retriever: PartitionRetriever) -> Iterator[str]:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         server.should_exit = True
-        thread.join(20)
+        thread.join(600)
         listener.close()
 
 
@@ -86,7 +86,7 @@ def service(retriever: PartitionRetriever) -> Iterator[str]:
 
 
 def join(url: str, graph: KnowledgeGraph, *, credentialed: bool = True, allow: Sequence[str] = ()) -> RemoteRetriever:
-    return connect(url, version_of(graph), credentialed=credentialed, allow=allow, timeout=20)
+    return connect(url, version_of(graph), credentialed=credentialed, allow=allow, timeout=600)
 
 
 def test_the_answers_are_those_of_the_retriever(service: str, retriever: PartitionRetriever):
@@ -110,7 +110,7 @@ def test_one_callers_mistake_is_not_anothers(service: str, retriever: PartitionR
     with pytest.raises(ServiceFailure) as caught:
         remote.retrieve([Retrieve("secret words", (0,), 0)])
     assert "secret" not in str(caught.value)
-    other.join(20)
+    other.join(600)
     assert answers == [retriever.retrieve(REQUESTS)]
 
 

@@ -24,6 +24,7 @@ from ghar.trainers.rl.settings import MappoConfig, settings_of
 from ghar.trainers.rl.targets import prepare
 from ghar.trainers.rl.trajectory import Trajectories
 from ghar.trainers.runs.distributed import share
+from tests.running import ends
 from tests.trainers.minibatch import select
 from tests.trainers.tiny import VOCAB, build, for_two, perturb, tiny_model
 
@@ -223,7 +224,7 @@ def test_one_process_under_torch_distributed_gives_the_same_numbers(tmp_path):
     # in a process of its own: vLLM's engine, which lives as long as the tests, has a group in this one
     process = get_context("spawn").Process(target=alone_and_in_a_group, args=(str(tmp_path / "rendezvous"),))
     process.start()
-    process.join(120)
+    assert process.pid and ends(process.pid, process.is_alive)
     assert process.exitcode == 0
 
 
@@ -255,7 +256,7 @@ def test_two_processes_give_the_numbers_of_one(tmp_path):
     for process in processes:
         process.start()
     for process in processes:
-        process.join(240)
+        assert process.pid and ends(process.pid, process.is_alive)
     assert [process.exitcode for process in processes] == [0, 0]
     for changes, (weights, report) in zip(SHARED_OUT, torch.load(tmp_path / "out"), strict=True):
         alone, expected = run(64, **changes)

@@ -90,7 +90,7 @@ def test_several_that_write_the_same_model_at_once_end_with_one_whole_model(tmp_
 
     def run() -> None:
         model, tokenizer = tiny_model(), tiny_tokenizer()
-        together.wait(60)
+        together.wait(600)
         save_model(model, tokenizer, target)
 
     with ThreadPoolExecutor(4) as pool:

@@ -10,12 +10,12 @@ pytest.importorskip("gymnasium", reason="the views need the extra ray (gymnasium
 
 import numpy as np
 
-from ghar.envs.ghar.knowledge import NO_ERROR, label_rule, topic_of
 from ghar.envs.ghar.navigation import CLUES, FIRST, PASSAGES, PHASES, QUANTITIES, CachedCorpus, Chart, ExactTeacher
 from ghar.envs.ghar.navigator import NavigationRule, Navigator, rules
-from ghar.envs.ghar.teacher import ScriptedTeacher
+from ghar.envs.ghar.teacher import NO_ERROR, ScriptedTeacher
 from ghar.envs.rollout import EpisodeJob, rollout
 from ghar.envs.views.gym_view import GymView
+from ghar.envs.worlds.severity_grades import label_rule, topic_of
 from ghar.episode import Retrieve
 from tests.envs.views import KNOWLEDGE, MENU, Graph, navigation_game, navigation_scene
 

@@ -12,11 +12,11 @@ import polars as pl
 import pytest
 
 from ghar.envs.case import topics_of
-from ghar.envs.ghar.knowledge import topic_of
 from ghar.envs.ghar.pretraining import RedrawnGrades, base_knowledge, made_up_samples, practice, teacher_knowledge
 from ghar.envs.ghar.teacher import grades_in
 from ghar.envs.records import Records
 from ghar.envs.worlds.severity import story
+from ghar.envs.worlds.severity_grades import topic_of
 from ghar.episode import Act, Evidence, Passage, Retrieve
 
 COUNT = 300
