@@ -50,12 +50,12 @@ def sft(deepspeed: DeepspeedConfig, finetune: str, keep: Path | None = None) -> 
     return {"curve": [[row["loss"], row["accuracy"]] for row in result.curve], "weight": weight.flatten()[:50].tolist()}
 
 
-def best(deepspeed: DeepspeedConfig, finetune: str) -> dict:
+def best(deepspeed: DeepspeedConfig, finetune: str, keep: Path | None = None, **batches: int) -> dict:
     """`sft` of weighted pairs, whose validation loss is lowest before the end; seven pairs, so that batches are odd."""
-    settings = replace(SETTINGS, deepspeed=deepspeed, finetune=finetune, rank=4, log_every=3, lr=1e-2)
+    settings = replace(SETTINGS, deepspeed=deepspeed, finetune=finetune, rank=4, log_every=3, lr=1e-2, **batches)
     data = [replace(pair, weight=0.5 + i % 2) for i, pair in enumerate(pairs())]
     valid = [replace(pair, completion_ids=[40, 41]) for pair in pairs(7)]
-    result = run_sft(tiny_model(), tiny_tokenizer(), data, settings, valid=valid)
+    result = run_sft(tiny_model(), tiny_tokenizer(), data, settings, keep, valid=valid)
     weight = result.model.model.layers[1].mlp.up_proj.weight
     curve = [[row["loss"], row["accuracy"], row["valid_loss"]] for row in result.curve]
     return {"curve": curve, "step": result.step, "weight": weight.flatten()[:50].tolist()}
@@ -76,6 +76,34 @@ def killed(deepspeed: DeepspeedConfig, finetune: str) -> dict:
     found = sft(deepspeed, finetune, Path(folder))
     on_main(lambda: shutil.rmtree(folder))
     return found
+
+
+def six(deepspeed: DeepspeedConfig, finetune: str, keep: Path | None = None) -> dict:
+    """`best` in batches that two and three processes can share."""
+    return best(deepspeed, finetune, keep, batch_size=6, micro_batch=3)
+
+
+def sft_begun(deepspeed: DeepspeedConfig, finetune: str) -> dict:
+    """`six`, given up behind its best step."""
+    make = sft_module._callback
+    sft_module._callback = killer(make, 11)
+    try:
+        six(deepspeed, finetune, kept_in(deepspeed, finetune, "sft"))
+        raise AssertionError("it was not killed")
+    except Killed:
+        return {}
+    finally:
+        sft_module._callback = make
+
+
+def sft_gone_on(deepspeed: DeepspeedConfig, finetune: str) -> dict:
+    """`six` to its end, by another number of processes, which read the best weights of the first ones."""
+    folder = kept_in(deepspeed, finetune, "sft")
+    kept = [int(found.name.removeprefix("checkpoint-")) for found in folder.glob("checkpoint-*")]
+    assert max(kept) == 9
+    result = six(deepspeed, finetune, folder)
+    assert result["step"] in kept
+    return result
 
 
 def mappo(deepspeed: DeepspeedConfig, finetune: str) -> dict:
@@ -405,7 +433,8 @@ JOBS = {
     "sft": sft, "best": best, "killed": killed, "mappo": mappo, "rft": rft, "changed": changed, "summed": summed,
     "critic": critic, "fine": fine, "dynamic": dynamic, "begun": begun, "gone_on": gone_on,
     "critic_begun": critic_begun, "critic_gone_on": critic_gone_on, "masters_begun": masters_begun,
-    "masters_gone_on": masters_gone_on,
+    "masters_gone_on": masters_gone_on, "sft_begun": sft_begun, "sft_gone_on": sft_gone_on,
+    "six": six,
 }  # fmt: skip
 
 

@@ -60,7 +60,7 @@ def leaves(value: Any, name: str = "") -> Any:
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Numbers:
     """Numbers of one process without DeepSpeed."""
-    what = ("sft", "best", "mappo", "rft", "critic", "dynamic")
+    what = ("sft", "best", "six", "mappo", "rft", "critic", "dynamic")
     jobs = [f"{name}:none:{finetune}" for name in what for finetune in ("full", "lora")]
     return numbers(1, tmp_path_factory.mktemp("alone") / "out.json", *jobs)
 
@@ -96,14 +96,15 @@ def test_two_processes_under_zero_train_like_one(both: Callable[[str], Numbers],
 
 @needs_deepspeed
 def test_three_processes_go_on_from_a_checkpoint_of_two(tmp_path: Path, alone: Numbers):
-    """Every stage, LoRA and full, also of a critic of its own, and float32 masters in 16 bits; for other numbers see
-    test_resharding.py."""
+    """Every stage, LoRA and full, of SFT, RL and a critic of its own, and float32 masters in 16 bits; for other numbers
+    see test_resharding.py."""
     jobs = [
         f":{job}" for job in ("none:full", "0:lora", "1:full", "2:lora", "2offload:full", "3:full", "3offload:lora")
     ]
     critics = [f"critic_:{job}" for job in ("none:full", "0:full", "1:full", "2:lora", "2offload:full", "3:full")]
     narrow = [f"masters_:{job}" for job in ("1:full", "2:lora", "3:full")]
-    all_jobs = [*jobs, *critics, *narrow]
+    warm = [f"sft_:{job}" for job in ("none:lora", "0:full", "1:full", "2:lora", "2offload:full", "3:full", "3:lora")]
+    all_jobs = [*jobs, *critics, *narrow, *warm]
     begun = numbers(2, tmp_path / "begun.json", *(job.replace(":", "begun:", 1) for job in all_jobs))
     found = numbers(3, tmp_path / "out.json", *(job.replace(":", "gone_on:", 1) for job in all_jobs))
     for job, values in found.items():
@@ -112,7 +113,8 @@ def test_three_processes_go_on_from_a_checkpoint_of_two(tmp_path: Path, alone: N
         if what == "masters_gone_on":
             assert values == begun[job.replace("gone_on", "begun")] and values["/lost"] > 0, job
             continue
-        expected = alone[f"{'critic' if what == 'critic_gone_on' else 'mappo'}:none:{finetune}"]
+        whole = {"critic_gone_on": "critic", "sft_gone_on": "six"}.get(what, "mappo")
+        expected = alone[f"{whole}:none:{finetune}"]
         for name, value in values.items():
             wanted = expected[name.replace("/report/", "/reports/2/").replace("/losses/0", "/losses/2")]
             assert value == pytest.approx(wanted, rel=2e-3, abs=2e-4), (job, name)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ghar.config import Config, DeepspeedConfig
 from ghar.trainers.rl.actor_critic import ActorCritic, Scores
-from ghar.trainers.rl.resharding import ShardLayout, reshard
+from ghar.trainers.rl.resharding import layout_of, masters_of, reshard
 from ghar.trainers.rl.settings import learning_rate
 from ghar.trainers.rl.trajectory import Row
 from ghar.trainers.runs.distributed import load_deepspeed, rank, world
@@ -184,22 +184,14 @@ class DeepSpeedLearner(Generic[M]):
         """
         with self._inner_groups() as optimizer:
             if parts and self.parted:
-                state = reshard(parts, self._layout(), optimizer.state_dict(), rank())
+                layout = layout_of(self.engine.optimizer, self.stage == 3, world())
+                state = reshard(parts, layout, optimizer.state_dict(), rank())
             optimizer.load_state_dict(state["optimizer"])
         for own, saved in zip(self._masters(), state["masters"], strict=True):
             own.data.copy_(saved)
 
-    def _layout(self) -> ShardLayout:
-        inner, by_weight = self.engine.optimizer, self.stage == 3
-        weights = inner.fp16_groups if by_weight else inner.bit16_groups
-        groups = tuple(tuple(p.ds_numel if by_weight else p.numel() for p in group) for group in weights)
-        return ShardLayout(groups, tuple(len(flat) for flat in self._masters()), world(), by_weight)
-
     def _masters(self) -> list[Tensor]:
-        if not self.stage:
-            return []
-        inner = self.engine.optimizer
-        return inner.fp32_partitioned_groups_flat if self.stage == 3 else inner.single_partition_of_fp32_groups
+        return masters_of(self.engine.optimizer, self.stage == 3) if self.stage else []
 
     @contextmanager
     def _inner_groups(self) -> Iterator[torch.optim.Optimizer]:

@@ -28,6 +28,7 @@ from ghar.trainers.runs.distributed import gather, on_main, rank, world
 from ghar.trainers.runs.manifest import fault, seal
 from ghar.trainers.sft.arguments import SFTSettings, arguments_of, has_masters
 from ghar.trainers.sft.pairs import TokenExample, collate, dataset
+from ghar.trainers.sft.zero_checkpoint import any_processes
 
 if TYPE_CHECKING:
     from peft import PeftConfig
@@ -113,7 +114,8 @@ def run_sft(
         start = time.monotonic()
         with nullcontext() if keep is None else finishing("what leads to the next checkpoint") as asked:
             stopping.asked = asked
-            trainer.train(resume_from_checkpoint=start_from)
+            with any_processes():
+                trainer.train(resume_from_checkpoint=start_from)
         if stopping.stopped or (stopping.asked is not None and any(gather(stopping.asked()))):
             raise KeyboardInterrupt
         seconds = time.monotonic() - start
@@ -249,16 +251,11 @@ def _newest(keep: Path, origin: str) -> str | None:
 
 
 def _compare(folder: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
-    """BadInput for a checkpoint of another training, and for DeepSpeed's by another number of processes: without it
-    every process holds all."""
-    before, now = old.pop("processes"), new.pop("processes")
+    """BadInput for a checkpoint of another training."""
+    before = old.pop("processes")
+    del new["processes"]
     if names := ", ".join(name for name in new if old[name] != new[name]):
         raise BadInput(f"{folder} is of another training ({names} differ): restore them or use resume=never.")
-    if new["settings"]["deepspeed"]["zero"] != "none":
-        raise BadInput(
-            f"{folder} was written by {before} processes and this run has {now}: end SFT with --nproc-per-node "
-            f"{before} (on Ray: ray.workers={before}), or train anew with resume=never. RL goes on with any number."
-        )
     print(f"{folder.name} was written by {before} processes: numbers differ by rounding.")
 
 
