@@ -45,6 +45,7 @@ from ghar.kg.mentions import Mentions, mentions_of
 from ghar.kg.names import shared_words
 from ghar.kg.primekg import open_primekg
 from ghar.kg.umls import Umls, read_umls
+from ghar.kg.where import graph_file, no_graph
 from ghar.provenance import Provenance, learned_from_credentialed, signed_mark, weights_of_credentialed
 
 
@@ -413,10 +414,11 @@ class Records:
     def graph_path(self) -> Path:
         """File of the graph, or folder of UMLS. BadInput where there is none."""
         given = self.config.kg.path
-        path = Path(given) if given else self.root / "kg" / "kg.csv.gz"
+        path = graph_file(self.config.kg, self.root)
+        if not path.exists() and given:
+            raise BadInput(f"kg.path={path} does not exist: set kg.path to a PrimeKG-format csv or csv.gz.")
         if not path.exists():
-            wrong = f"kg.path={path} does not exist" if given else f"There is no graph at {path}"
-            raise BadInput(f"{wrong}: set kg.path to a PrimeKG-format csv or csv.gz.")
+            raise BadInput(no_graph(path))
         return path
 
     @property

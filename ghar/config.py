@@ -164,7 +164,7 @@ class TaskConfig:
 
 @dataclass(frozen=True)
 class KgConfig:
-    path: str | None  # PrimeKG-format csv or csv.gz; null is the demo world's graph
+    path: str | None  # PrimeKG-format csv or csv.gz; null is the generated graph, of generated patients alone
     references: str | None  # table of code to node cross-references; null links by name alone
 
 
@@ -372,7 +372,7 @@ class Named(Protocol):
     """The Settings of a system (envs/system.py), which has keys of its own besides.
 
     One whose keys name folders of patients' texts lists them as its property `patient_text`. One that reads events and
-    no visits says so by its property `reads_events`.
+    no visits says so by its property `reads_events`, one that needs a graph by `reads_graph`.
     """
 
     @property

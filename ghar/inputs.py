@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from ghar.config import POSTGRESQL, Config
+from ghar.kg.where import graph_file, no_graph
 from ghar.llm.gguf import missing_gguf
 
 
@@ -33,6 +34,10 @@ def _files(config: Config, training: bool) -> Iterator[str]:
             continue  # the database says so itself
         if not Path(place).exists():
             yield f"{key}={place} does not exist: correct the path."
+    if config.data.root is not None and config.kg.path is None and getattr(config.system, "reads_graph", False):
+        path = graph_file(config.kg, Path(config.data.root))
+        if not path.exists():
+            yield no_graph(path)
 
 
 MODELS = ("model.path", "trainer.warmup.teacher")

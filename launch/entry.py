@@ -48,7 +48,15 @@ OWN = {
     "engine": ("hf", "engine.kind"),
 }  # fmt: skip
 GOES_ON = "The same command goes on from what is saved."
+
+
+def of_ghar(system: str, value: Any) -> Any:
+    """`value` for GHAR and systems with its keys, null for others; conf/ writes ${of_ghar:NAME,VALUE}."""
+    return value if issubclass(settings_of(system), settings_of("ghar")) else None
+
+
 OmegaConf.register_new_resolver("user_cache", lambda: str(user_cache()), replace=True)
+OmegaConf.register_new_resolver("of_ghar", of_ghar, replace=True)
 
 
 def launch(job: Callable[[Config], None], sends: bool = True) -> None:

@@ -56,6 +56,7 @@ def run(config: Config) -> None:
         half = folder / f".{name}.tmp"
         half.write_text(content)
         os.replace(half, folder / name)
+    print(f"Kept in {folder}: {', '.join(contents)}", file=sys.stderr)
 
 
 def _tasks(cohort: Cohort, config: Config) -> tuple[dict[str, Any], list[str]]:
@@ -69,7 +70,7 @@ def _tasks(cohort: Cohort, config: Config) -> tuple[dict[str, Any], list[str]]:
     for name in ("los", "read", "dec", "kare_mortality", "kare_readmission", *own):
         try:
             task, samples = visit_samples(cohort, replace(config.task, name=name), config.data.leakage)
-            tasks[task.name] = task, samples
+            tasks[name] = task, samples
         except BadInput as error:
             refused.append(f"  {error}")
     return tasks, refused
@@ -85,11 +86,11 @@ def _labels(cohort: Cohort, config: Config) -> tuple[dict[str, Any], list[str]]:
     from ghar.errors import BadInput
 
     leakage, rows, refused = config.data.leakage, {}, []
-    stays: dict[Stay, str] = {"visit": "", "icu": "-icu"}
+    stays: dict[Stay, str] = {"visit": "", "icu": " system.stay=icu"}
     for stay, suffix in stays.items():
         try:
             for name, about in SERIES.items():
-                rows[about.name + suffix] = label_row(about, series_labels(cohort, name, leakage, stay=stay))
+                rows[f"series_{name}{suffix}"] = label_row(about, series_labels(cohort, name, leakage, stay=stay))
         except BadInput as error:
             refused.append(f"  {error}")
     try:

@@ -19,3 +19,8 @@ class Settings:
     max_iterations: Count = 4  # searches of search_r1 at most
     # of raw evidence that a look-up shows; null: a method's share of what GHAR's six summaries hold, 48 at scale=demo
     words: Count | None = None
+
+    @property
+    def reads_graph(self) -> bool:
+        """It retrieves from a graph, which generated patients alone come with."""
+        return True

@@ -37,6 +37,11 @@ class Settings:
     composition: Literal["shared", "separate"] = "shared"  # separate: each agent its own terms (ablation NS)
 
     @property
+    def reads_graph(self) -> bool:
+        """It retrieves from a graph, which generated patients alone come with."""
+        return True
+
+    @property
     def patient_text(self) -> tuple[str, ...]:
         """Folders of texts among the sources (`ghar.config.Named`): what they hold is not known."""
         return tuple(name for name in self.sources if "/" in name)

@@ -47,6 +47,11 @@ class Settings:
     tasks: Literal["multitask", "multitask_weighted", "two_in_one", "label_only"] = "multitask"
 
     @property
+    def reads_graph(self) -> bool:
+        """It retrieves from a graph, which generated patients alone come with."""
+        return True
+
+    @property
     def similar(self) -> int:
         """Similar patients of each label in the context that a model is fine-tuned on."""
         return 0 if self.variant in CONTEXTS else 1

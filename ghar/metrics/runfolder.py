@@ -30,6 +30,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,17 @@ class RunFolder:
         if (self.path / name).exists():
             ledger.append(self.path, {"what": "removed", "name": name})
             (self.path / name).unlink(missing_ok=True)
+
+    def give_up(self) -> None:
+        """Take the configuration back, and the folder itself where nothing else was written into it."""
+        self.remove(CONFIG)
+        episodes, kept = self.path / "episodes", {"episodes", ledger.LEDGER, ".lock"}
+        if {file.name for file in self.path.iterdir()} <= kept and not any(episodes.iterdir()):
+            episodes.rmdir()
+            for name in (ledger.LEDGER, ".lock"):
+                (self.path / name).unlink(missing_ok=True)
+            with suppress(OSError):  # a link, a mount, or the folder that the command was started in
+                self.path.rmdir()
 
     def remove_episodes(self) -> None:
         """Remove the episodes of all variants."""

@@ -60,14 +60,18 @@ def test_prepare_data_on_every_source(source, request, tmp_path, monkeypatch, ca
     monkeypatch.setattr("ghar.envs.worlds.source.read_source", lambda data: cohort)
     prepare_data(load([f"data={source}", "data.root=.", f"run_dir={tmp_path}"]))
     saved = json.loads((tmp_path / "dataset.json").read_text())
-    assert (tmp_path / "dataset.txt").read_text() == capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert (tmp_path / "dataset.txt").read_text() == printed.out
+    assert printed.err == f"Kept in {tmp_path}: dataset.json, dataset.txt\n"
     tasks = {name: row["samples"] for name, row in saved["tasks"].items()}
-    known = {"los", "read", "dec", "kare-mortality", "kare-readmission"}
+    known = {"los", "read", "dec", "kare_mortality", "kare_readmission"}
     # they need an order of hospital stays (trap 7)
     known |= set() if source == "eicu" else set(ehrshot.TASKS)
-    known -= {"kare-readmission"} if source == "eicu" else set()
-    known |= {f"series-{name}{stay}" for name in series.TASKS for stay in ("", "-icu")}
+    known -= {"kare_readmission"} if source == "eicu" else set()
+    known |= {f"series_{name}{stay}" for name in series.TASKS for stay in ("", " system.stay=icu")}
     assert set(tasks) == known and all(tasks.values())
+    for name in tasks:  # as a command takes them
+        load([f"task={name.split()[0]}", *(["system=graphwalker", *name.split()[1:]] if "series" in name else [])])
     assert saved["visits"] == cohort.visits.height and saved["counts"] == dict(cohort.counts)
 
 

@@ -25,7 +25,9 @@ from ghar.envs.views.gym_view import GymView
 from ghar.envs.worlds.source import read_source
 from ghar.episode import Act, Retrieve
 from ghar.errors import BadInput
-from ghar.launch.entry import load
+from ghar.inputs import missing
+from ghar.kg.where import NEED_NONE
+from ghar.launch.entry import choices, load
 from ghar.llm.engine import Request
 from ghar.llm.engines import make_engine, without_weights
 from ghar.trainers.rows import rows_of, summarise
@@ -73,6 +75,60 @@ def test_a_source_is_read_checked_and_counts_as_credentialed(tmp_path: Path) -> 
     wrong = replace(records.source, visits=records.source.visits.reverse().drop("died"))
     assert faults(wrong) == ["visits.died is missing, and must be Boolean."]
     assert faults(replace(records.source, visits=records.source.visits.reverse()))[0].startswith("visits are not in")
+
+
+def many(patients: int = 40) -> str:
+    """stays.csv of that many patients, two stays each."""
+    rows = [
+        f"{patient},{patient}{stay},2020-0{month}-01 08:00:00,2020-0{month}-0{days} 12:00:00,no,{code},furosemide"
+        for patient in range(1, patients + 1)
+        for stay, month, days, code in (
+            (1, 1, 2 + patient % 5, "I50.9;E11.9"),
+            (2, 2 if patient % 2 else 6, 4, "J18.9"),
+        )
+    ]
+    return "\n".join([STAYS.splitlines()[0], *rows, ""])
+
+
+def test_a_training_without_a_graph_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    for name in choices("system"):
+        config = registry(tmp_path, STAYS, f"system={name}", "task=read")
+        told = [line for line in missing(config, training=False) if "graph" in line]
+        assert len(told) == (config.system.name not in NEED_NONE), name
+    config = registry(tmp_path, STAYS, "task=read")
+    [told] = [line for line in missing(config) if "graph" in line]
+    assert told.startswith(f"There is no graph at {tmp_path}/kg/kg.csv.gz: set kg.path to") and "ehr_rag" in told
+    with pytest.raises(BadInput, match=r"There is no graph at .*: set kg\.path to .* system=baselines, ehr_rag"):
+        build(Records(config))
+    assert missing(load(["system=ghar"])) == []  # generated patients come with theirs
+
+
+def test_a_readers_cohort_has_a_system_without_a_graph_and_one_with(
+    small_config: Callable[..., Config], tmp_path: Path
+) -> None:
+    quick = ("+experiment=quick", "task=read")
+    config = registry(tmp_path / "own", many(), "system=ehr_rag", *quick)
+    assert config.eval.variants is None and load(["+experiment=quick", "system=mine.brevity"]).eval.variants
+    made = build(Records(config))
+    assert made.cases.train and made.cases.test and made.listed
+    graph = Records(small_config("data.patients=150")).graph_path
+    config = registry(tmp_path / "own", many(), "system=ghar", f"kg.path={graph}", *quick)
+    made = build(Records(config))
+    assert made.cases.train and set(config.eval.variants or ()) <= set(made.variants)
+
+
+@pytest.mark.slow
+def test_the_pages_training_on_a_readers_cohort(tmp_path: Path) -> None:
+    from ghar.trainers.recipe import train
+
+    config = registry(
+        tmp_path / "own", many(), "+experiment=quick", "system=ehr_rag", "task=read", f"run_dir={tmp_path}/run",
+        "model.hidden=32", "model.layers=2", "trainer.base.seed=0", "trainer.base.steps=2", "trainer.base.batch=4",
+        "trainer.warmup.samples=16", "trainer.rl.updates=1", "trainer.rl.episodes=4", "trainer.rl.eval_samples=2",
+        "task.max_test=4", "eval.bootstrap=50", "threads=1",
+    )  # fmt: skip
+    train(config)
+    assert "ehr_rag" in json.loads((tmp_path / "run" / "summary.json").read_text())["policies"]
 
 
 def test_a_cohort_of_two_tables_is_filled_in_and_sorted() -> None:

@@ -26,9 +26,9 @@ def test_the_demo_tables(shared_data: Path, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "dataset.txt").read_text() == done.stdout
     table = json.loads((tmp_path / "out" / "dataset.json").read_text())
     assert table["tasks"]["dec"]["labels"] == {"no": 260, "yes": 15}
-    assert table["tasks"]["kare-readmission"]["labels"] == {"no": 80, "yes": 28}
+    assert table["tasks"]["kare_readmission"]["labels"] == {"no": 80, "yes": 28}
     assert table["tasks"]["guo_los"]["labels"] == {"no": 170, "yes": 92}
-    assert table["tasks"]["series-mortality"]["labels"] == {"no": 207, "yes": 13}
+    assert table["tasks"]["series_mortality"]["labels"] == {"no": 207, "yes": 13}
     drugs = {row["rule"]: row["events"] for row in table["mapping"]["by_rule"] if row["vocabulary"] == "DRUG"}
     assert drugs == {"name": 13657, "ndc": 564, "part": 5, None: 184}
     assert table["mapped"]["as in GHAR"]["medications"]["different"] == 151

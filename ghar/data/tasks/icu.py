@@ -58,7 +58,7 @@ def icu_stays(cohort: Cohort) -> pl.DataFrame:
     )
     opened = rows.filter(code.str.contains(ENTERS)).sort("time", maintain_order=True)
     if opened.is_empty():
-        raise BadInput(f"The {cohort.name} knows of no ICU stay: choose stay=visit.")
+        raise BadInput(f"The {cohort.name} knows of no ICU stay: choose system.stay=visit, or task.stays without icu.")
     closed = rows.filter(code.str.contains(LEAVES)).sort("time").select("visit_id", "time", end="time")
     start, end = pl.col("start"), pl.col("end")
     following = start.shift(-1).over("visit_id")
