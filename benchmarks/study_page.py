@@ -1,10 +1,11 @@
-"""A section of docs/results.md from a study's folder, finished or not: its command, commit, tables, and what is missing."""
+"""A section of docs/results.md from a study's folder, finished or not: command, commit, tables, and what is missing."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 from ghar.errors import BadInput
@@ -16,6 +17,7 @@ from ghar.trainers.study.run import conclude, kept_study
 from ghar.trainers.study.schema import Study, StudyTable, cells_of
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "results.md"
+WIDTH = 118
 LAST = "## Not measured at this commit"  # the section that a new one is put before
 
 
@@ -42,9 +44,7 @@ def placed(page: str, text: str) -> str:
     return without.replace(f"\n{LAST}\n", f"\n{text}{LAST}\n")
 
 
-def section(
-    folder: StudyFolder, study: Study, numbers: Mapping[str, Any], done: list[dict[str, Any]]
-) -> Iterator[str]:
+def section(folder: StudyFolder, study: Study, numbers: Mapping[str, Any], done: list[dict[str, Any]]) -> Iterator[str]:
     """Its lines."""
     about = folder.about()
     more = "".join(f" {text}" for text in about["more"])
@@ -55,10 +55,7 @@ def section(
     yield f"python launch/study.py study={study.name} scale={about['scale']['name']}{more}   # {commits}"
     yield "```"
     yield ""
-    hours = sum(one["seconds"] for one in done) / 3600
-    yield f"{len(done)} of {len(cells_of(study))} cells, {hours:.1f} hours by the clock beside other work. Seeds stand in the tables: **an interval"
-    yield "over one seed is of patients alone**, and says nothing of another training. The first column of differences is the"
-    yield f"{study.row(study.main).title} row less the line's, with p after Holm's correction for all tests of the table."
+    yield from _head(study, about["more"], numbers, done)
     for table in study.tables:
         if table.by is None:
             for cohort in study.cohorts:
@@ -66,12 +63,33 @@ def section(
     yield from missing(folder, study)
 
 
+def _head(study: Study, more: list[str], numbers: Mapping[str, Any], done: list[dict[str, Any]]) -> Iterator[str]:
+    """What was played, under which keys beside the study's own, and how to read the tables."""
+    told = [part[WHOLE] for found in numbers.values() for row in found["cells"].values() for part in row.values()
+            if "value" in part.get(WHOLE, {})]  # fmt: skip
+    largest = max(told, key=lambda cell: cell["samples"])
+    hours = sum(one["seconds"] for one in done) / 3600
+    own = ", ".join(f"`{text}`" for text in more if not text.startswith("threads="))
+    words = [
+        f"{len(done)} of {len(cells_of(study))} cells, {hours:.1f} hours by the clock beside other work;",
+        f"{largest['samples']:,} test samples of {largest['patients']:,} patients.",
+        f"Beside the study's own keys: {own or 'none'}.",
+        "An interval over one seed is of patients alone, and says nothing of another training.",
+        f"The last column is the first number of the {study.row(study.main).title} row less the line's, with p after",
+        "Holm's correction for all tests of the table.",
+    ]
+    if study.paper is None:
+        words.append("No paper has these rows on one task, so no published number stands beside them.")
+    yield from (*wrap(study.about.strip(), WIDTH), "", *wrap(" ".join(words), WIDTH))
+
+
 def lines_of(study: Study, table: StudyTable, found: Mapping[str, Any] | None) -> Iterator[str]:
-    """A table of the rows that have a number; nothing where there are none."""
-    if found is None:
+    """A table of the rows that have a number other than 0 (a table of counts costs no call); nothing where there are
+    none, or where the table is a figure of two numbers that other tables hold."""
+    if found is None or table.draw == "scatter":
         return
     columns = found["columns"]
-    rows = [name for name, own in found["cells"].items() if any("value" in own[c][WHOLE] for c in columns)]
+    rows = [name for name, own in found["cells"].items() if any(own[c][WHOLE].get("value") for c in columns)]
     if not rows:
         return
     yield ""
@@ -106,9 +124,8 @@ def missing(folder: StudyFolder, study: Study) -> Iterator[str]:
     for cell in cells_of(study):
         if folder.done(cell) is None:
             why = folder.reason(cell) or ("begun" if folder.run(cell).is_dir() else "not begun")
-            left.setdefault(why, []).append(f"{cell.run.name} ({cell.task}, seed {cell.seed})")
+            left.setdefault(f"{why}, seed {cell.seed}", []).append(f"{cell.run.name} ({cell.task})")
     if left:
-        yield ""
-        yield "Not in these tables:"
-        yield ""
-        yield from (f"- {why}: {', '.join(names)}" for why, names in left.items())
+        yield from ("", "Not in these tables:", "")
+        for why, names in left.items():
+            yield from wrap(f"- {why}: {', '.join(names)}", WIDTH, subsequent_indent="  ", break_on_hyphens=False)

@@ -39,7 +39,7 @@ def test_a_stopped_study_gives_its_finished_seed(tmp_path: Path, world_cache: Pa
     [good] = [line for line in text.splitlines() if line.startswith("| **Good & right** | 0 | ")]
     [poor] = [line for line in text.splitlines() if line.startswith("| Poor | 0 | ")]
     assert good.endswith("|  |") and ", p " in poor and "No rule" not in text
-    assert "- begun: one (read, seed 1)" in text and "- not begun: two (read, seed 1)" in text
+    assert "- begun, seed 1: one (read)" in text and "- not begun, seed 1: two (read)" in text
 
 
 def test_a_folder_without_a_finished_cell_is_a_sentence(tmp_path: Path, world_cache: Path) -> None:
