@@ -41,6 +41,7 @@ representations: distances between the representations of a run's replies, by th
 pyhealth: PyHealth's models on the samples of a configuration, as predictions that studies read; `--pyhealth` names a
     python that has pyhealth 1.1.6, `--models` which.
 papers: docs/papers.md from the studies: what makes each table and figure, and in what it differs.
+study_page: the section of docs/results.md on the study in `--folder`, finished or not, drawn from what is there.
 coverage: how often intervals over 2, 3, 5 and 8 seeds hold the truth, on `--share` of 1,000 studies a setting.
 sync: `--seeds` exchanges of weights and of adapters with vLLM in bfloat16 on SmolLM2: false alarms, and what is found.
 order_arms: order check with SmolLM2: SFT, then rejection sampling, RLOO and MAPPO from it, on unopened test questions.
@@ -110,6 +111,7 @@ WHAT: dict[str, Callable[[argparse.Namespace], Any]] = {
         a.folder, a.seeds, a.overrides, a.pyhealth, a.models.split(","), a.timeout
     ),
     "papers": lambda a: bench("papers").papers(),
+    "study_page": lambda a: bench("study_page").study_page(a.folder),
     "coverage": lambda a: bench("coverage").coverage(a.share),
     "trivial": lambda a: bench("trivial").trivial(a.overrides, a.folder),
     "sync": lambda a: bench("sync").sync(a.seeds),

@@ -19,16 +19,19 @@ from ghar.trainers.study.run import run_study
 from ghar.trainers.study.schema import cells_of
 from ghar.trainers.study.verify import verify
 from tests.envs.exams import write_exam
+from tests.envs.test_summaries import write_texts
 
 ONE = {  # a task of each, for the smoke
     "ghar": "los", "ghar_settings": "los", "five_systems": "read", "four_sources": "los", "kare": "kare_readmission",
     "graphwalker": "series_mortality", "ehr_rag": "guo_los", "exprag": "dischargeqa_diagnosis",
-    "ghar_questions": "medqa",
+    "ghar_questions": "medqa", "ghar_summaries": "summary",
 }  # fmt: skip
 SMALL = [
     "threads=1", "data.patients=120", "task.max_train=80", "task.max_valid=12", "task.max_test=16", "eval.bootstrap=20",
 ]  # fmt: skip
+RULELESS = {"ghar_summaries"}  # no rule writes a text: every cell is a gap with its reason
 TIGHT = ["system.leiden_runs=2", "system.concepts=4", "system.path_count=4", "system.chains=1"]  # kare
+OWN = ("ghar_questions", "ghar_summaries")  # read what no world generates
 SECONDS = 240.0  # of processor time, for the smoke of all studies together
 spent: dict[str, float] = {}
 TRAINED = {  # the cell of each that is trained through every stage at scale=tiny, and the rows that it plays
@@ -36,19 +39,20 @@ TRAINED = {  # the cell of each that is trained through every stage at scale=tin
     "five_systems": ("ghar_rft", ["ghar_rft"]), "four_sources": ("past", ["past"]),
     "kare": ("label_only", ["no_reasoning"]),
     "graphwalker": ("k1", ["k1"]), "ehr_rag": ("ehr_rag", ["ehr_rag"]), "exprag": ("k5", ["k5"]),
-    "ghar_questions": ("exprag", ["exprag"]),
+    "ghar_questions": ("exprag", ["exprag"]), "ghar_summaries": ("lightrag", ["lightrag"]),
 }  # fmt: skip
 LONGEST = 180.0  # of processor time, for these trainings together; 94 where they were written
 trained: dict[str, float] = {}
 
 
 def where(name: str, folder: Path) -> list[str]:
-    """What a study reads that no world generates: questions and their graph."""
-    if name != "ghar_questions":
+    """What a study reads that no world generates: questions or texts, and their graph."""
+    if name not in OWN:
         return []
     folder.mkdir(exist_ok=True)
     questions, graph = write_exam(folder)
-    return [f"cohorts=[medqa:{questions}]", f"kg.path={graph}"]
+    cohort = f"medqa:{questions}" if name == "ghar_questions" else f"summary:{write_texts(folder / 'bhc.csv')}"
+    return [f"cohorts=[{cohort}]", f"kg.path={graph}"]
 
 
 @pytest.fixture(scope="module")
@@ -80,11 +84,12 @@ def test_a_shipped_study_comes_to_its_tables(name: str, cache: Path, tmp_path: P
     numbers = run_study(shop, said.append)
     left_out = {cell.id: shop.folder.reason(cell) for cell in cells_of(shop.study) if shop.folder.done(cell) is None}
     assert all("trains none" in str(reason) for reason in left_out.values()), left_out
-    assert any("value" in part for found in numbers.values() for row in found["cells"].values()
-               for column in row.values() for part in column.values())  # fmt: skip
+    played = any("value" in part for found in numbers.values() for row in found["cells"].values()
+                 for column in row.values() for part in column.values())  # fmt: skip
+    assert played == (name not in RULELESS)
     assert verify(shop.folder.path).wrong == ()
     page = (shop.folder.path / "report.html").read_text()
-    assert "trains nothing" in page and ("patients are generated" in page or name == "ghar_questions")
+    assert "trains nothing" in page and ("patients are generated" in page or name in OWN)
     spent[name] = time.process_time() - began
 
 
@@ -124,7 +129,8 @@ def test_a_cell_of_every_study_is_trained_at_scale_tiny(name: str, cache: Path, 
     runs = tuple(replace(one, overrides=(*one.overrides, *tight)) for one in named)
     played = tuple(row for row in study.rows if row.name in rows or (row.run == source and row.variant == "ghar_sft"))
     names = tuple(row.name for row in played)
-    table = replace(study.tables[0], rows=names, metrics=("accuracy", "macro_f1"), tasks=(), main=rows[0], published={})
+    metrics = ("rouge_l", "sari") if name == "ghar_summaries" else ("accuracy", "macro_f1")
+    table = replace(study.tables[0], rows=names, metrics=metrics, tasks=(), main=rows[0], published={})
     cohort = dict(list(study.cohorts.items())[:1])
     small = replace(study, runs=runs, rows=played, tables=(table,), cohorts=cohort, main=rows[0])
     shop = replace(shop, study=small, start=train_here)

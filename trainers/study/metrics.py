@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import polars as pl
 
+from ghar.envs.summaries import LIKENESS
 from ghar.errors import BadInput
 from ghar.metrics.answers import FEWEST, too_few
 from ghar.metrics.bootstrap import ratio
@@ -24,7 +25,9 @@ Number = Callable[[np.ndarray], np.ndarray]  # weights [r, n] -> [r]
 MEANS = {  # means of a column
     "reward": "reward", "retrieval_rate": "retrieved", "rounds": "rounds", "calls": "calls", "tokens": "tokens",
     "lookups": "retrievals", "seconds": "seconds", "options_f1": "options_f1",
+    **{name: name for name in LIKENESS},
 }  # fmt: skip
+SHARES = ("retrieval_rate", "options_f1", *LIKENESS)  # of `MEANS`, those that end at 1
 CONFUSION = ("balanced_accuracy", "macro_f1", "sensitivity", "specificity")
 SCORES = ("auroc", "auprc")
 PAPERS = ("micro_auroc", "f1_best_on_test")  # of GraphWalker's tables; the second's threshold looks at the test's truth
@@ -38,6 +41,7 @@ TITLES = {
     "retrieval_rate": "Retrieves", "rounds": "Rounds", "calls": "Calls", "tokens": "Tokens", "lookups": "Look-ups",
     "seconds": "Seconds", "reward": "Reward", "when_f1": "When to retrieve, F1", "brier": "Brier", "ece": "ECE",
     "micro_auroc": "AUROC (micro)", "f1_best_on_test": "F1, best threshold of the test", "options_f1": "F1 of options",
+    "rouge_1": "ROUGE-1", "rouge_2": "ROUGE-2", "rouge_l": "ROUGE-L", "sari": "SARI", "bleu_4": "BLEU-4",
     "class_f1": "F1 of label", "f1_at_valid": "F1, threshold of validation",
     "sensitivity_at_valid": "Sensitivity, threshold of validation",
     "specificity_at_valid": "Specificity, threshold of validation",
@@ -67,7 +71,7 @@ def bounds_of(metric: str) -> tuple[float, float]:
     name = metric.partition("@")[0]
     if name in ("reward", "net_benefit"):
         return -np.inf, np.inf if name == "reward" else 1.0
-    return 0.0, np.inf if name in MEANS and name not in ("retrieval_rate", "options_f1") else 1.0
+    return 0.0, np.inf if name in MEANS and name not in SHARES else 1.0
 
 
 def number_of(metric: str, frame: pl.DataFrame, labels: Sequence[str]) -> Number:

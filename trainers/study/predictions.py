@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 
 from ghar.data.groups import KINDS
+from ghar.envs.summaries import LIKENESS
 from ghar.errors import BadInput
 from ghar.metrics.runfolder import RunFolder
 from ghar.trainers.study.samples import whole_parquet
@@ -20,7 +21,7 @@ SCHEMA: Mapping[str, Any] = {
     "as_replied": pl.String, "probabilities": pl.List(pl.Float64), "threshold": pl.Float64, "correct": pl.Boolean,
     "reward": pl.Float64, "retrieved": pl.Boolean, "needs": pl.Boolean, "look_ups": pl.Int64, "rounds": pl.Float64,
     "calls": pl.Float64, "tokens": pl.Float64, "retrievals": pl.Float64, "seconds": pl.Float64,
-    "options_f1": pl.Float64,
+    "options_f1": pl.Float64, **dict.fromkeys(LIKENESS, pl.Float64),
 }  # fmt: skip
 
 
@@ -74,11 +75,11 @@ def _row(row: Mapping[str, Any], translation: Translation | None) -> Sequence[An
     answer, reply = row["prediction"], row["prediction"]
     if translation is not None and answer is None and row["turns"]:
         answer = translation(row["turns"][-1]["reply"])
-    needs = row["needs_retrieval"]
+    needs, likeness = row["needs_retrieval"], row.get("likeness") or {}
     return (
         row["sample_id"], str(row["subject_id"]), row["label"], answer, reply, row["label_probabilities"],
         row.get("threshold"), answer == row["label"] if answer != reply else bool(row["correct"]), float(row["reward"]),
         bool(row["retrieved"]), None if needs is None else bool(needs), row.get("look_ups"), float(row["iterations"]),
         float(len(row["turns"])), float(row["prompt_tokens"] + row["completion_tokens"]), float(row["retrievals"]),
-        float(row["seconds"]), (row.get("scores") or {}).get("f1"),
+        float(row["seconds"]), (row.get("scores") or {}).get("f1"), *(likeness.get(name) for name in LIKENESS),
     )  # fmt: skip

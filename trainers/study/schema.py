@@ -181,14 +181,15 @@ class Cell:
 
 
 def cells_of(study: Study) -> list[Cell]:
-    """All cells, sources before those that start from them."""
+    """All cells, sources before those that start from them. Seed by seed: a study that is stopped has all rows of the
+    seeds that it came to."""
     order = _in_order(study.runs)
     return [
         Cell(run, cohort, task, seed)
+        for seed in study.seeds
         for run in order
         for cohort in study.cohorts
         for task in study.tasks
-        for seed in study.seeds
         if (not run.tasks or task in run.tasks) and (not abroad(run) or cohort != first_cohort(study))
     ]
 
