@@ -30,7 +30,6 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -174,8 +173,7 @@ class RunFolder:
             episodes.rmdir()
             for name in (ledger.LEDGER, ".lock"):
                 (self.path / name).unlink(missing_ok=True)
-            with suppress(OSError):  # a link, a mount, or the folder that the command was started in
-                self.path.rmdir()
+            self.path.rmdir()
 
     def remove_episodes(self) -> None:
         """Remove the episodes of all variants."""
