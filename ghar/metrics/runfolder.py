@@ -165,16 +165,6 @@ class RunFolder:
             ledger.append(self.path, {"what": "removed", "name": name})
             (self.path / name).unlink(missing_ok=True)
 
-    def give_up(self) -> None:
-        """Take the configuration back, and the folder itself where nothing else was written into it."""
-        self.remove(CONFIG)
-        episodes, kept = self.path / "episodes", {"episodes", ledger.LEDGER, ".lock"}
-        if {file.name for file in self.path.iterdir()} <= kept and not any(episodes.iterdir()):
-            episodes.rmdir()
-            for name in (ledger.LEDGER, ".lock"):
-                (self.path / name).unlink(missing_ok=True)
-            self.path.rmdir()
-
     def remove_episodes(self) -> None:
         """Remove the episodes of all variants."""
         for name in self.episode_names():

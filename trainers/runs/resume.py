@@ -89,13 +89,12 @@ def open_run(config: Config) -> tuple[RunFolder, bool] | None:
 
 @contextmanager
 def given_back(folder: RunFolder, resumed: bool) -> Iterator[None]:
-    """A run that is refused before it has done anything leaves no folder behind, nor its configuration in one that
-    others have written to."""
+    """A run that is refused before it has done anything leaves its folder to the next one, mended."""
     try:
         yield
     except BadInput:
         if not resumed and rank() == 0:
-            folder.give_up()
+            folder.remove("config.yaml")
         raise
 
 
