@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
@@ -12,12 +12,13 @@ from ghar.errors import BadInput
 from ghar.metrics.runfolder import write_whole
 from ghar.trainers.study.folder import StudyFolder
 from ghar.trainers.study.metrics import title_of
-from ghar.trainers.study.numbers import WHOLE
+from ghar.trainers.study.numbers import NOT_PLAYED, WHOLE
 from ghar.trainers.study.run import conclude, kept_study
 from ghar.trainers.study.schema import Study, StudyTable, cells_of
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "results.md"
 WIDTH = 118
+COSTS = ("rounds", "calls", "tokens", "lookups", "seconds")
 LAST = "## Not measured at this commit"  # the section that a new one is put before
 
 
@@ -67,11 +68,11 @@ def _head(study: Study, more: list[str], numbers: Mapping[str, Any], done: list[
     """What was played, under which keys beside the study's own, and how to read the tables."""
     told = [part[WHOLE] for found in numbers.values() for row in found["cells"].values() for part in row.values()
             if "value" in part.get(WHOLE, {})]  # fmt: skip
-    largest = max(told, key=lambda cell: cell["samples"])
+    largest = max(told, key=lambda cell: cell["samples"], default={"samples": 0, "patients": 0})
     hours = sum(one["seconds"] for one in done) / 3600
     own = ", ".join(f"`{text}`" for text in more if not text.startswith("threads="))
     words = [
-        f"{len(done)} of {len(cells_of(study))} cells, {hours:.1f} hours by the clock beside other work;",
+        f"{len(done)} of {len(cells_of(study))} cells, {hours:.1f} hours by the clock;",
         f"{largest['samples']:,} test samples of {largest['patients']:,} patients.",
         f"Beside the study's own keys: {own or 'none'}.",
         "An interval over one seed is of patients alone, and says nothing of another training.",
@@ -84,12 +85,13 @@ def _head(study: Study, more: list[str], numbers: Mapping[str, Any], done: list[
 
 
 def lines_of(study: Study, table: StudyTable, found: Mapping[str, Any] | None) -> Iterator[str]:
-    """A table of the rows that have a number other than 0 (a table of counts costs no call); nothing where there are
-    none, or where the table is a figure of two numbers that other tables hold."""
+    """A table of the rows whose cells are finished: numbers, or why there is none; in a table of costs without the rows
+    that cost nothing. Nothing where there are none, or where the table is a figure of two numbers that others hold."""
     if found is None or table.draw == "scatter":
         return
     columns = found["columns"]
-    rows = [name for name, own in found["cells"].items() if any(own[c][WHOLE].get("value") for c in columns)]
+    costs = all(column.split("/")[1] in COSTS for column in columns)
+    rows = [name for name, own in found["cells"].items() if _shown([own[c][WHOLE] for c in columns], costs)]
     if not rows:
         return
     yield ""
@@ -105,6 +107,13 @@ def lines_of(study: Study, table: StudyTable, found: Mapping[str, Any] | None) -
         title = study.row(name).title
         told = [f"**{title}**" if name == found["main"] else title, ", ".join(map(str, seeds))]
         yield f"| {' | '.join([*told, *(_told(own[c][WHOLE]) for c in columns), apart])} |"
+
+
+def _shown(cells: Sequence[Mapping[str, Any]], costs: bool) -> bool:
+    values = [cell["value"] for cell in cells if "value" in cell]
+    if values:
+        return any(values) or not costs
+    return any(cell["hole"] != NOT_PLAYED for cell in cells)
 
 
 def _told(cell: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""How soon each estimator learns the ward round of benchmarks/ward.py, a world that was made so that a critic helps.
+"""How soon each estimator learns the ward round of benchmarks/ward.py, a world that was made to test a critic.
 
 mappo         multi-agent PPO with a critic of its own, one attempt a patient
 rloo          policy gradients without a critic, two attempts a patient (which a ward does not have: its advantage)

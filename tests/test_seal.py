@@ -94,7 +94,7 @@ def test_half_folders_of_killed_writers_are_swept_and_those_at_work_stay(tmp_pat
         halves.append(writer)
     try:
         halves[0].send_signal(signal.SIGKILL)
-        halves[0].wait()
+        halves[0].wait(1800)
         old = time.time() - 3600
         for lock in tmp_path.glob(f".*/{WRITER}"):
             os.utime(lock, (old, old))
@@ -103,7 +103,7 @@ def test_half_folders_of_killed_writers_are_swept_and_those_at_work_stay(tmp_pat
         assert len(list(tmp_path.iterdir())) == 2 and len(list(tmp_path.glob(f".*/{WRITER}"))) == 1
     finally:
         halves[1].kill()
-        halves[1].wait()
+        halves[1].wait(1800)
 
 
 def test_the_first_sound_folder_stays_where_it_shall(tmp_path: Path):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ghar.config import KgConfig
 
-NEED_NONE = ("baselines", "ehr_rag", "exprag", "graphwalker")  # systems that retrieve from patients, not from a graph
+NEED_NONE = ("baselines", "ehr_rag", "exprag", "graphwalker")  # systems without `reads_graph`
 
 
 def graph_file(kg: KgConfig, root: Path) -> Path:

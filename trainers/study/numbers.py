@@ -21,6 +21,8 @@ from ghar.trainers.study.schema import Cell, Study, StudyRow, StudyTable, abroad
 
 WHOLE = "all"  # the part of a table that is not parted
 
+NOT_PLAYED = "not played"  # a hole
+
 
 @dataclass(frozen=True)
 class FinishedCell:
@@ -122,9 +124,9 @@ def _taken(results: Results, row: StudyRow, cohort: str, task: str) -> SeedNumbe
     for cell in results.cells(row, cohort, task):
         played = results.done.get(cell.id)
         if played is None:
-            missing.append(results.failed.get(cell.id, "not played"))
+            missing.append(results.failed.get(cell.id, NOT_PLAYED))
         elif row.name not in played.rows:
-            missing.append(played.holes.get(row.name, "not played"))
+            missing.append(played.holes.get(row.name, NOT_PLAYED))
         else:
             seeds.append(cell.seed)
             frames.append(results.frame(played.rows[row.name]))
@@ -149,7 +151,7 @@ def _numbers(
 ) -> tuple[list[Any], list[list[str]]]:
     """For each seed the number as a function of weights, and the patients. BadInput, a reason, where there is none."""
     if not found.frames:
-        raise BadInput("; ".join(found.missing) or "not played")
+        raise BadInput("; ".join(found.missing) or NOT_PLAYED)
     frames = [_of_part(frame, by, part) for frame in found.frames]
     who = [frame["subject_id"].to_list() for frame in frames]
     fewest = min(len(set(own)) for own in who)
