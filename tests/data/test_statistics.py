@@ -62,7 +62,7 @@ def test_prepare_data_on_every_source(source, request, tmp_path, monkeypatch, ca
     saved = json.loads((tmp_path / "dataset.json").read_text())
     printed = capsys.readouterr()
     assert (tmp_path / "dataset.txt").read_text() == printed.out
-    assert printed.err == f"Kept in {tmp_path}: dataset.json, dataset.txt\n"
+    assert printed.err.endswith(f"Kept in {tmp_path}: dataset.json, dataset.txt\n")
     tasks = {name: row["samples"] for name, row in saved["tasks"].items()}
     known = {"los", "read", "dec", "kare_mortality", "kare_readmission"}
     # they need an order of hospital stays (trap 7)
