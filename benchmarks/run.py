@@ -45,7 +45,7 @@ study_page: the section of docs/results.md on the study in `--folder`, finished 
 coverage: how often intervals over 2, 3, 5 and 8 seeds hold the truth, on `--share` of 1,000 studies a setting.
 sync: `--seeds` exchanges of weights and of adapters with vLLM in bfloat16 on SmolLM2: false alarms, and what is found.
 order_arms: order check with SmolLM2: SFT, then rejection sampling, RLOO and MAPPO from it, on unopened test questions.
-ward_round: episodes until a goal with a critic and without, on a generated world made to test a critic, under `--seeds`.
+ward_round: episodes until a goal with a critic and without, on a world made to test a critic, under `--seeds`.
 real_decisions: decisions of SmolLM2-135M that can be read, all systems on `--share` of 20 patients of each open demo.
 real_model: replies, label probabilities and SFT a second with SmolLM2-135M and engine hf, at `--share` of their tokens.
 adapter_play: replies a second with SmolLM2-135M, its adapter folded in and beside the base, and what this rounds.

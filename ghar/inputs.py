@@ -34,8 +34,8 @@ def _files(config: Config, training: bool) -> Iterator[str]:
             continue  # the database says so itself
         if not Path(place).exists():
             yield f"{key}={place} does not exist: correct the path."
-    root = config.data.root
-    if root is not None and Path(root).exists() and config.kg.path is None and getattr(config.system, "reads_graph", False):
+    root, reads_graph = config.data.root, getattr(config.system, "reads_graph", False)
+    if reads_graph and config.kg.path is None and root is not None and Path(root).exists():
         path = graph_file(config.kg, Path(root))
         if not path.exists():
             yield no_graph(path)

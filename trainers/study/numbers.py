@@ -20,7 +20,6 @@ from ghar.trainers.study.metrics import bounds_of, number_of
 from ghar.trainers.study.schema import Cell, Study, StudyRow, StudyTable, abroad, first_cohort
 
 WHOLE = "all"  # the part of a table that is not parted
-
 NOT_PLAYED = "not played"  # a hole
 
 
