@@ -50,7 +50,7 @@ OWN = {
 GOES_ON = "The same command goes on from what is saved."
 
 
-def of_ghar(system: str, value: Any) -> Any:
+def of_ghar(system: str, value: object) -> object:
     """`value` for GHAR and systems with its keys, null for others; conf/ writes ${of_ghar:NAME,VALUE}."""
     return value if issubclass(settings_of(system), settings_of("ghar")) else None
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
+
+ZeroOptimizer: TypeAlias = Any  # DeepSpeed's, which has no types: of stage 1 and 2, or of stage 3
 
 
 @dataclass(frozen=True)
@@ -26,14 +28,14 @@ class ShardLayout:
     by_weight: bool
 
 
-def layout_of(outer: Any, by_weight: bool, processes: int) -> ShardLayout:
+def layout_of(outer: ZeroOptimizer, by_weight: bool, processes: int) -> ShardLayout:
     """Return how DeepSpeed's optimiser cuts its weights for so many processes."""
     weights = outer.fp16_groups if by_weight else outer.bit16_groups
     groups = tuple(tuple(p.ds_numel if by_weight else p.numel() for p in group) for group in weights)
     return ShardLayout(groups, tuple(len(flat) for flat in masters_of(outer, by_weight)), processes, by_weight)
 
 
-def masters_of(outer: Any, by_weight: bool) -> list[Tensor]:
+def masters_of(outer: ZeroOptimizer, by_weight: bool) -> list[Tensor]:
     """Return the float32 vectors that this process's part of DeepSpeed's optimiser works on."""
     return outer.fp32_partitioned_groups_flat if by_weight else outer.single_partition_of_fp32_groups
 

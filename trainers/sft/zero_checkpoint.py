@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import torch
 
-from ghar.trainers.rl.resharding import layout_of, reshard
+from ghar.trainers.rl.resharding import ZeroOptimizer, layout_of, reshard
 from ghar.trainers.runs.distributed import rank, world
 
 OPTIMIZER = "optimizer_state_dict"  # DeepSpeed's key of a process's part
@@ -49,7 +49,7 @@ def _rank_of(part: Path) -> int:
     return int(part.name.partition("zero_pp_rank_")[2].partition("_")[0])
 
 
-def _load_parts(outer: Any, by_weight: bool, files: list[Path]) -> None:
+def _load_parts(outer: ZeroOptimizer, by_weight: bool, files: list[Path]) -> None:
     """Give DeepSpeed's optimiser this process's part, cut from those in `files`, in its own form."""
     inner, masters = ("optimizer_state_dict", "fp32_flat_groups") if by_weight else (
         "base_optimizer_state", "single_partition_of_fp32_groups"
