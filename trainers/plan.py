@@ -35,19 +35,17 @@ from ghar.trainers.rl.trajectory import Row
 PROBED = 24  # episodes
 TIMED = 1024  # tokens of a timed pass
 TOKENS_A_WORD = 1.5  # where there is no tokenizer yet
-LIBRARIES = 3 * GIB  # of host memory beside a GPU, besides weights and data
+LIBRARIES = 3 * GIB  # of host memory, besides weights and data
 
 
 @dataclass(frozen=True)
 class EpisodeCounts:
-    """Of an episode, on average: calls of the model, tokens of their prompts and replies, and seconds besides. longest:
-    tokens of the longest prompt of all with the longest reply that it allows, None where it was not counted."""
+    """Of an episode, on average: calls of the model, tokens of their prompts and replies, and seconds besides."""
 
     calls: float
     prompt: float
     reply: float
     seconds: float
-    longest: int | None = None
 
     @property
     def tokens(self) -> float:
@@ -128,14 +126,12 @@ def make_plan(config: Config, gpus: tuple[int, Device] | None = None) -> Plan:
     if not system.agents:
         raise BadInput(f"system {system.name} has no agents, so there is nothing to train and to plan.")
     counted = probe(system, config)
-    held = psutil.Process().memory_info().rss  # libraries, data and indexes, before any weights
     speed = measure(config, shape, counted) if gpus is None else None
     processes, on = (processes_of(), this_device()) if gpus is None else gpus
-    needs = estimate(config, shape, processes, on=on, length=counted.longest)
-    memory = {name: sum(parts.values()) for name, parts in needs.items()}
+    memory = {name: sum(parts.values()) for name, parts in estimate(config, shape, processes, on=on).items()}
     phases = tuple(phases_of(system, config, counted, speed, memory, processes))
     weights = shape.weights * _item(config)
-    host = LIBRARIES + weights if on.kind == "cuda" else held + max(memory.values())
+    host = LIBRARIES + (weights if on.kind == "cuda" else max(memory.values()))
     device, free = (on.kind, free_memory(on.kind)) if gpus is None else (on.name, on.memory)
     return Plan(phases, host, _disk(system, config, shape, counted), device, free, processes)
 
@@ -168,13 +164,11 @@ def phases_of(
     if config.model.kind == "demo" and practice is not None and not packaged:
         add("base", 0, base.steps * base.batch * call, memory["sft"])
     samples = min(warmup.samples, len(cases.train))
-    rehearsed = 0.0 if system.training.examples else sum(system.training.rehearsal.values())  # episodes a sample
     if system.training.examples is None:
-        # between all right at once, each played with its opposite decisions too, and all wrong
-        tries = samples * ((1 + warmup.attempts) / 2 + (0.5 if system.training.shaping else 0) + rehearsed)
+        tries = samples * (1 + warmup.attempts) / 2  # between all right at once and all wrong
         rule = warmup.teacher == "scripted"
         add("teacher", 0 if rule else tries, 0, memory.get("teacher", 0), rules=tries if rule else 0)
-    add("sft", 0, warmup.epochs * samples * (1 + rehearsed) * counted.tokens, memory["sft"])
+    add("sft", 0, warmup.epochs * samples * counted.tokens, memory["sft"])
     names = config.eval.variants or system.listed
     asked = [system.variant(name).who for name in names]
     for name in (name for name in system.training.stages if name in asked):
@@ -227,9 +221,7 @@ def probe(system: System[Any], config: Config) -> EpisodeCounts:
     count = _counter(config)
     prompts = [count(record.effect.prompt) for record in _acts(episodes)]
     replies = [_reply(record, count) for record in _acts(episodes)]
-    longest = max((p + r.effect.max_tokens for p, r in zip(prompts, _acts(episodes), strict=True)), default=None)
-    calls, read, sampled = (n / len(chosen) for n in (len(prompts), sum(prompts), sum(replies)))
-    return EpisodeCounts(calls, read, sampled, seconds, None if longest is None else round(longest))
+    return EpisodeCounts(len(prompts) / len(chosen), sum(prompts) / len(chosen), sum(replies) / len(chosen), seconds)
 
 
 def _acts(episodes: Sequence[Episode]) -> list[Any]:

@@ -28,7 +28,7 @@ from transformers.masking_utils import sdpa_mask
 SHARED = 32  # tokens that two prompts begin alike with, below which taking them over does not pay
 READ = {"cpu": 1024, "cuda": 16384}  # padded tokens of prompts in one pass; a CPU gains nothing from more
 BLOCK = 64  # columns by which a cache grows
-KEPT = 32768  # tokens whose keys and values stay from call to call
+KEPT = 16384  # tokens whose keys and values stay from call to call
 GROUPED = "ghar_sdpa"
 
 Model = Any  # a causal language model of transformers, or of peft around one
