@@ -8,6 +8,7 @@ label   the base model after SFT on labels alone, of as many training questions 
 
 rloo, rft and mappo play as many episodes on the same questions, and train adapters. Their last weights are played, so
 none are chosen by a validation. `--arms` names those to train and play; contrasts with an arm left out are left out.
+`--line` names updates after which the weights of an arm are played, too (`keep_last` must have kept them).
 `--seeds` are trained from SFT on, each in a folder of its own. All is trained before a test question is opened. The
 first `OPENED` of the test are left out, which earlier tables of docs/order-check.md have shown; `PLAYED` of those
 behind them are played. Every step goes on where it was killed: runs by their own checkpoints, evaluations by the
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from ghar.envs.system import System
     from ghar.metrics.rows import Row
 
-OPENED, PLAYED = 660, 120
+OPENED, PLAYED = 660, 240
 ROOT = Path(__file__).resolve().parents[1]
 SFT = ("model.lora_rank=null", "trainer.warmup.batch=8", "trainer.warmup.lr=1.0e-4", "trainer.rl.updates=0")
 LABEL = "label_sft"
@@ -55,6 +56,7 @@ ARMS = {
     "label": Arm((*SFT, "task.max_train=${trainer.warmup.samples}"), LABEL, LABEL, ()),
 }
 OF_SFT = (*RULES, "ghar_sft", "llm_only", "reads")
+AFTER = " after "
 COLUMNS = ("correct", "named", "reward", "retrievals")
 CONTRASTS = (
     ("rloo", "ghar_sft"), ("mappo", "ghar_sft"), ("rft", "ghar_sft"), ("rloo", "rft"), ("mappo", "rft"),
@@ -64,11 +66,11 @@ CONTRASTS = (
 
 
 def order_arms(
-    folder: Path, overrides: Sequence[str], timeout: float, arms: Sequence[str], seeds: int
+    folder: Path, overrides: Sequence[str], timeout: float, arms: Sequence[str], seeds: int, line: Sequence[int] = ()
 ) -> dict[str, Any]:
     """Train what is not trained, play what is not played; numbers by group and paired differences, whose intervals
     draw patients, drugs and, where there are several, seeds. arms: names of `ARMS`, in the order of training; seeds:
-    as many, from 0, each with an SFT of its own."""
+    as many, from 0, each with an SFT of its own; line: updates whose weights are played beside the last."""
     if unknown := [name for name in arms if name not in ARMS]:
         raise SystemExit(f"--arms {','.join(unknown)}: choose among {', '.join(ARMS)}.")
     chosen = {name: ARMS[name] for name in arms}
@@ -77,7 +79,7 @@ def order_arms(
     runs = [(folder / f"seed-{seed}", [*overrides, f"seed={seed}"]) for seed in range(seeds)]
     for own, settings in runs:
         train_arms(own, settings, chosen, timeout)
-    return numbers([_play_arms(own, settings, chosen) for own, settings in runs], _draw_of(overrides))
+    return numbers([_play_arms(own, settings, chosen, line) for own, settings in runs], _draw_of(overrides))
 
 
 def train_arms(folder: Path, overrides: Sequence[str], arms: Mapping[str, Arm], timeout: float) -> None:
@@ -89,11 +91,19 @@ def train_arms(folder: Path, overrides: Sequence[str], arms: Mapping[str, Arm], 
         _train(folder / name, settings, arm.listed, timeout)
 
 
-def _play_arms(folder: Path, overrides: Sequence[str], arms: Mapping[str, Arm]) -> dict[str, Sequence[Row]]:
-    """Rows of one seed's rules and arms on the questions to play."""
+def _play_arms(
+    folder: Path, overrides: Sequence[str], arms: Mapping[str, Arm], line: Sequence[int]
+) -> dict[str, Sequence[Row]]:
+    """Rows of one seed's rules and arms on the questions to play; an arm's after update 8 is "NAME after 8"."""
     rows = _played(folder / "sft", [*overrides, *SFT], OF_SFT)
     for name, arm in arms.items():
-        rows[name] = _played(folder / name, [*overrides, *arm.settings, *arm.weights], (arm.variant,))[arm.variant]
+        settings = [*overrides, *arm.settings]
+        rows[name] = _played(folder / name, [*settings, *arm.weights], (arm.variant,))[arm.variant]
+        for update in line if arm.weights else ():
+            early = f"eval.checkpoint=${{run_dir}}/checkpoints/step-{update}"
+            rows[f"{name}{AFTER}{update}"] = _played(
+                folder / name, [*settings, early], (arm.variant,), f"-step-{update}"
+            )[arm.variant]
     return rows
 
 
@@ -101,7 +111,8 @@ def numbers(seeds: Sequence[Mapping[str, Sequence[Row]]], draw: dict[str, int]) 
     """Numbers of all seeds' rows, which are of the same questions.
 
     "orders": row -> group -> number -> [value, low, high], "n", and accuracy of each seed; "differences": `CONTRASTS`
-    whose both sides were played, column by column, and in how many of all answers they are the same.
+    whose both sides were played, and those of earlier weights from SFT, column by column, and in how many of all
+    answers they are the same.
     """
     from ghar.envs.ghar.orders.numbers import difference_over_seeds, mean_over_seeds
     from ghar.metrics.rows import paired
@@ -117,7 +128,7 @@ def numbers(seeds: Sequence[Mapping[str, Sequence[Row]]], draw: dict[str, int]) 
             for group, own in parts.items()
         }
     found: dict[str, Any] = {}
-    for a, b in CONTRASTS:
+    for a, b in (*CONTRASTS, *((name, "ghar_sft") for name in seeds[0] if AFTER in name)):
         if a in seeds[0] and b in seeds[0]:
             one, two = ([run[name] for run in seeds] for name in (a, b))
             found[f"{a} - {b}"] = {c: difference_over_seeds(one, two, c, draw).as_list() for c in COLUMNS}
@@ -165,8 +176,10 @@ def _fork(folder: Path, name: str, overrides: Sequence[str], variant: str) -> No
         begin_from(folder / "sft", load(_settings(folder / name, overrides, variant)))
 
 
-def _played(run: Path, overrides: Sequence[str], variants: Sequence[str]) -> dict[str, Sequence[Row]]:
-    """Rows of each variant on the questions to play."""
+def _played(
+    run: Path, overrides: Sequence[str], variants: Sequence[str], weights: str = ""
+) -> dict[str, Sequence[Row]]:
+    """Rows of each variant on the questions to play. weights: what tells their folder from that of the last weights."""
     from ghar.envs import system as systems
     from ghar.envs.records import Records
     from ghar.launch.entry import load
@@ -179,6 +192,6 @@ def _played(run: Path, overrides: Sequence[str], variants: Sequence[str]) -> dic
     use_cores(config.threads)
     system = systems.build(Records(config))
     played = with_test(system, system.cases.test[OPENED : OPENED + PLAYED])
-    folder = RunFolder.open(run / "evaluations" / f"questions-{OPENED + 1}-{OPENED + PLAYED}")
+    folder = RunFolder.open(run / "evaluations" / f"questions-{OPENED + 1}-{OPENED + PLAYED}{weights}")
     evaluate_system(played, config, folder, resume=True)
     return {name: lean(folder, name) for name in variants}

@@ -116,7 +116,7 @@ WHAT: dict[str, Callable[[argparse.Namespace], Any]] = {
     "trivial": lambda a: bench("trivial").trivial(a.overrides, a.folder),
     "sync": lambda a: bench("sync").sync(a.seeds),
     "order_arms": lambda a: bench("order_arms").order_arms(
-        a.folder, a.overrides, a.timeout, a.arms.split(","), a.seeds
+        a.folder, a.overrides, a.timeout, a.arms.split(","), a.seeds, a.line
     ),
     "ward_round": lambda a: bench("ward_round").ward_round(a.folder, a.seeds, a.overrides, a.timeout),
     "real_decisions": lambda a: bench("real_decisions").real_decisions(a.folder, a.overrides, a.share),
@@ -125,6 +125,10 @@ WHAT: dict[str, Callable[[argparse.Namespace], Any]] = {
     "base_model": lambda a: bench("base_model").base_model(a.folder / "base_model"),
     "kare_clusters": lambda a: bench("kare_clusters").kare_clusters(a.seeds, share=a.share),
 }
+
+
+def _updates(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(","))
 
 
 def main() -> None:
@@ -137,6 +141,7 @@ def main() -> None:
     parser.add_argument("--labs", type=int, default=147, help="large: lab rows an admission")
     parser.add_argument("--trl", type=Path, help="ppo: python of an environment with trl==1.12")
     parser.add_argument("--arms", default="rloo,rft,mappo,label", help="order_arms: arms to train and play")
+    parser.add_argument("--line", type=_updates, default=(), help="order_arms: earlier updates to play, as 8,16,32")
     parser.add_argument("--pyhealth", type=Path, help="pyhealth: python of an environment with pyhealth==1.1.6")
     parser.add_argument("--models", default="StageNet,GRASP", help="pyhealth: names of PyHealth's models")
     parser.add_argument("overrides", nargs="*", help="configuration of every run, as for launch/train_ghar.py")

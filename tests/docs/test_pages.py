@@ -41,7 +41,9 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 PACKAGES = ("ghar", "envs", "rewards", "trainers", "launch", "benchmarks")
 JARGON = re.compile(r"\b(told|said|shall|nobody|anybody|hitherto|thereof)\b", re.IGNORECASE)
 # of benchmarks/run.py, with a value
-OPTIONS = {"--seeds", "--folder", "--timeout", "--share", "--labs", "--trl", "--arms", "--pyhealth", "--models"}
+OPTIONS = {
+    "--seeds", "--folder", "--timeout", "--share", "--labs", "--trl", "--arms", "--line", "--pyhealth", "--models"
+}  # fmt: skip
 
 
 TRAINERS = {"train.py", "train_ghar.py", "train_kare.py", "train_exprag.py", "train_ray.py"}

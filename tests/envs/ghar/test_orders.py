@@ -212,14 +212,13 @@ def test_over_seeds_the_same_draw_of_patients_and_drugs_and_more_where_seeds_dif
     )
     # three seeds that lie 0.2 apart: half of a t-interval of 2 degrees of freedom is 2.48 standard deviations
     assert several.high - several.low > 2 * 1.5 * np.std(each, ddof=1)
-    rows = [{name: [dict(row, prediction=1) for row in run] for name in ("rloo", "ghar_sft")} for run in seeds]
+    names = ("rloo", "ghar_sft", "rft after 8")
+    rows = [{name: [dict(row, prediction=1) for row in run] for name in names} for run in seeds]
     found = numbers(rows, draw)
     assert found["orders"]["rloo"]["name"] == found["orders"]["rloo"]["all"]
     assert found["orders"]["rloo"]["all"]["seeds"] == each and found["orders"]["rloo"]["all"]["n"] == 72
-    assert found["differences"] == {
-        "rloo - ghar_sft": {column: [0.0, 0.0, 0.0] for column in ("correct", "named", "reward", "retrievals")}
-        | {"same": 216}
-    }
+    same = {column: [0.0, 0.0, 0.0] for column in ("correct", "named", "reward", "retrievals")} | {"same": 216}
+    assert found["differences"] == {"rloo - ghar_sft": same, "rft after 8 - ghar_sft": same}
 
 
 @pytest.fixture(scope="module")
