@@ -253,6 +253,15 @@ class System(Generic[R]):
         """Apply `change` to this system, and to what it is for any other reader."""
         return replace(change(self), read_by=lambda reader: self.read_by(reader).adapt(change))
 
+    def with_trivial(self, variant: Variant, policy: Policy) -> System[R]:
+        """This system with a variant that `policy` answers, listed first: a trivial baseline beside its methods."""
+        return replace(
+            self,
+            variants={**self.variants, variant.name: variant},
+            fixed={**self.fixed, variant.who: lambda: policy},
+            report=replace(self.report, listed=(variant.name, *self.listed)),
+        )
+
     @property
     def listed(self) -> tuple[str, ...]:
         """Names of the variants that an evaluation plays by default."""

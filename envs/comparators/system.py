@@ -13,6 +13,7 @@ from ghar.envs.comparators.episode import AGENTS, ROLES, Comparators, Comparator
 from ghar.envs.comparators.rule import ComparatorRule
 from ghar.envs.comparators.settings import Method, Settings
 from ghar.envs.graph_cases import CutCases, graph_corpus
+from ghar.envs.questions import with_usual
 from ghar.envs.real_patients import is_real, refuse, without_rules
 from ghar.envs.records import Records
 from ghar.envs.summaries import right_reply, with_summaries
@@ -69,7 +70,9 @@ def build(records: Records, settings: Settings) -> System[None]:
         ),
     )
     taught = without_rules(made, records, lambda reader: label_pairs(made_by, cut(reader)))
-    return with_summaries(taught, config.reward.eta) if records.asks_summaries else taught
+    if records.asks_questions:
+        return with_usual(taught, ComparatorVariant("direct"))
+    return with_summaries(taught, config.reward.eta, ComparatorVariant("direct")) if records.asks_summaries else taught
 
 
 def label_pairs(made_by: Comparators, cases: Splits[Case]) -> SftExamples:

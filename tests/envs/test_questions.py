@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,18 @@ def test_the_experience_of_exprag_is_other_questions_and_their_answers(tmp_path:
     assert sum(right) / len(right) > 0.8, "questions about one disease have one answer"
     with pytest.raises(BadInput, match=r"system\.ranker=one_code reads codes, and questions have none"):
         build(Records(config_of(tmp_path, "system=exprag", "system.ranker=one_code")))
+
+
+@pytest.mark.parametrize("name", ["ghar", "comparators"])
+def test_the_usual_answer_is_a_row_without_a_model(name: str, tmp_path: Path) -> None:
+    config = config_of(tmp_path, f"system={name}", "env.prompts=full")
+    system = build(Records(config))
+    usual, test = system.variant("usual"), system.cases.test
+    assert system.listed[0] == "usual" and not system.asks_model(usual)
+    counts = Counter(case.label for case in system.cases.train)
+    played = play(stage_of(system, usual, config), test, system.fixed["usual"](), seed=0, title="")
+    [label] = {episode.prediction.label for episode in played}
+    assert label is not None and counts[label] == max(counts.values())
 
 
 @pytest.mark.slow

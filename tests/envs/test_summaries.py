@@ -165,6 +165,19 @@ def test_what_is_written_earns_its_likeness(name: str, tmp_path: Path) -> None:
     assert all(row["rouge_l"] == 0 and row["bleu_4"] == 0 for row in rows[False])
 
 
+@pytest.mark.parametrize("name", ["ghar", "comparators"])
+def test_the_first_words_of_a_text_are_a_row_without_a_model(name: str, tmp_path: Path) -> None:
+    config = config_of(tmp_path, f"system={name}", "env.history_tokens=4")
+    system = build(Records(config))
+    lead, cases = system.variant("lead"), system.cases.test
+    assert system.listed[0] == "lead" and not system.asks_model(lead)
+    assert lead.title == "First 7 words of the text", "the training references have 7.2 words in the mean"
+    played = play(stage_of(system, lead, config), cases, system.fixed["lead"](), seed=0, title="")
+    rows = [system.report.row(episode, case, lead) for episode, case in zip(played, cases, strict=True)]
+    for row, case in zip(rows, cases, strict=True):
+        assert row["summary"].split() == case.reads.source.split()[:7] and row["likeness"]["rouge_1"] > 0
+
+
 def test_the_pairs_of_sft_are_texts_and_their_references(tmp_path: Path) -> None:
     from ghar.envs.system import WORDS as READER
 
