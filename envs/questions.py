@@ -65,7 +65,7 @@ def _without(question: ChoiceQuestion, words: Sequence[str], dropped: int) -> st
     return replace(question, text=" ".join(words[dropped:])).shown()
 
 
-def with_usual(made: System[Any], direct: Any) -> System[Any]:
+def with_usual(made: System[Any], direct: object) -> System[Any]:
     """`made` with the variant `usual`, which gives every question the most frequent answer of the training questions.
 
     direct: `Variant.spec` of an answer from the question alone, which it plays without a model.
@@ -73,7 +73,7 @@ def with_usual(made: System[Any], direct: Any) -> System[Any]:
     return made.adapt(lambda one: _with_usual(one, direct))
 
 
-def _with_usual(made: System[Any], direct: Any) -> System[Any]:
+def _with_usual(made: System[Any], direct: object) -> System[Any]:
     counts = Counter(case.label for case in made.cases.train)
     answer = made.task.labels[max(sorted(counts), key=lambda label: counts[label], default=0)]
     policy = FunctionPolicy(lambda act: f"answer: {answer}")

@@ -65,7 +65,7 @@ def cut_text(text: str, budget: int, count: Callable[[str], int]) -> str:
     return " ".join(words[:low])
 
 
-def with_summaries(made: System[Any], eta: float, direct: Any) -> System[Any]:
+def with_summaries(made: System[Any], eta: float, direct: object) -> System[Any]:
     """`made`, whose episodes end with a text, rewarded and measured by its likeness to the reference.
 
     direct: `Variant.spec` of a summary of the text alone, which the variant `lead` plays without a model.
@@ -73,7 +73,7 @@ def with_summaries(made: System[Any], eta: float, direct: Any) -> System[Any]:
     return made.adapt(lambda one: _with_summaries(_with_lead(one, direct), eta))
 
 
-def _with_lead(made: System[Any], direct: Any) -> System[Any]:
+def _with_lead(made: System[Any], direct: object) -> System[Any]:
     counts = [len(case.reads.summary.split()) for case in made.cases.train]
     length = sum(counts) // max(1, len(counts))
     variant = Variant(LEAD, f"First {length} words of the text", direct, LEAD)

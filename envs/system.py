@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
+from ghar.configure import nearest
 from ghar.envs.case import Case, R
 from ghar.envs.rollout import Corpus
 from ghar.episode import Episode, EpisodeGenerator
@@ -268,9 +269,11 @@ class System(Generic[R]):
         return tuple(self.variants if self.report.listed is None else self.report.listed)
 
     def variant(self, name: str) -> Variant:
-        """BadInput, with all names, for one that it has not."""
+        """BadInput, with all names and the nearest, for one that it has not."""
         if name not in self.variants:
-            raise BadInput(f"system {self.name} has no variant {name}: choose among {', '.join(self.variants)}.")
+            near = nearest(name, list(self.variants))
+            guess = f" Did you mean {near}?" if near else ""
+            raise BadInput(f"system {self.name} has no variant {name}: choose among {', '.join(self.variants)}.{guess}")
         return self.variants[name]
 
     def teacher_variant(self) -> Variant:

@@ -95,7 +95,8 @@ def test_a_damaged_file_is_named(text: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(text)
     with pytest.raises(BadInput, match=said):
         read_texts(tmp_path / "a.csv")
-    with pytest.raises(BadInput, match=r"needs a file with train in its name: it has a\.csv"):
+    wanted = r"needs a file with train in its name: it has a\.csv\. To get one file split, name it: data\.root=.*a\.csv"
+    with pytest.raises(BadInput, match=wanted):
         read_text_parts(tmp_path)
 
 
