@@ -10,7 +10,7 @@ lightrag    keywords of two levels: entities, asked in the whole graph, and rela
 medrag      facts of the graph that set the patient's conditions apart from each other (Zhao et al. 2025)
 pair        an extractor writes down what matters of one look-up, a responder predicts (as ER-MedRAG)
 fixed_N     N searches, no more and no fewer (GHAR, Fig. 9b)
-pruned_M    M where the agent wants a look-up, else the label from the record alone (GHAR, Fig. 9c)
+pruned_M    M where the agent wants a look-up, else the label from the record alone
 """
 
 from __future__ import annotations
@@ -97,10 +97,12 @@ def _lookups(method: Method, searches: int) -> int:
 
 @dataclass(frozen=True)
 class ComparatorVariant:
-    """`Variant.spec`: a method, and whether the agent may do without."""
+    """`Variant.spec`: a method, and whether the agent may do without. direct: samples that are answered from the record
+    alone, as SFT on pruned data has them."""
 
     method: Method
     pruned: bool = False
+    direct: frozenset[str] = frozenset()
 
 
 class Comparators:
@@ -115,7 +117,7 @@ class Comparators:
         """The label, and what was looked up on the way."""
         played: ComparatorVariant = variant.spec
         history: tuple[ReasoningStep, ...] = ()
-        if not played.pruned or (yield from self._wants(case)):
+        if case.sample_id not in played.direct and (not played.pruned or (yield from self._wants(case))):
             history = yield from self._found(case, played.method)
         if self.spec.wording == "summaries":
             text = yield self._act(case, "predict", history)
