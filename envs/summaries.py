@@ -27,6 +27,7 @@ from ghar.rewards.compose import EpisodeReward
 from ghar.rewards.texts import with_likeness
 
 LIKENESS = ("rouge_1", "rouge_2", "rouge_l", "sari", "bleu_4")
+OF_LABELS = ("usual", "label_patients", "other_patients")  # counts of answers that a text has not
 LEAD = "lead"  # the trivial baseline: the first words of a text as its summary
 
 
@@ -136,8 +137,13 @@ def summary_row(episode: Episode, case: Case[SummarisedText], variant: Variant) 
 
 
 def summary_numbers(rows: Sequence[Row], draw: Mapping[str, int]) -> dict[str, Any]:
-    """`policy_summary` of readable texts, and the mean of each likeness with its interval over patients."""
+    """`policy_summary` of readable texts, and the mean of each likeness with its interval over patients.
+
+    A text has no usual label, so nothing is compared with one.
+    """
     found = policy_summary(rows, (WRITTEN,), **draw)
+    found.pop("over_usual", None)
+    found["answers"] = {key: value for key, value in found.get("answers", {}).items() if key not in OF_LABELS}
     patients = patients_of(rows)
     means = {
         name: mean_interval([row["likeness"][name] for row in rows], patients=patients, **draw).as_list()

@@ -90,12 +90,15 @@ def test_the_experience_of_exprag_is_other_questions_and_their_answers(tmp_path:
 
 @pytest.mark.parametrize("name", ["ghar", "comparators"])
 def test_the_usual_answer_is_a_row_without_a_model(name: str, tmp_path: Path) -> None:
+    from ghar.trainers.evaluation.evaluate import main_of  # brings torch
+
     config = config_of(tmp_path, f"system={name}", "env.prompts=full")
     system = build(Records(config))
     usual, test = system.variant("usual"), system.cases.test
     assert system.listed[0] == "usual" and not system.asks_model(usual)
     counts = Counter(case.label for case in system.cases.train)
     played = play(stage_of(system, usual, config), test, system.fixed["usual"](), seed=0, title="")
+    assert main_of(system, ["usual", "base_direct"] if name == "comparators" else ["usual", "ghar_base"]) != "usual"
     [label] = {episode.prediction.label for episode in played}
     assert label is not None and counts[label] == max(counts.values())
 
