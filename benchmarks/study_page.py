@@ -19,122 +19,134 @@ from ghar.trainers.study.schema import Study, StudyTable, cells_of
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "results.md"
 WIDTH = 118
 COSTS = ("rounds", "calls", "tokens", "lookups", "seconds")
-LAST = "## Not measured at this commit"  # the section that a new one is put before
+LAST = "## Not measured at this commit"  # the page's last section, before which a study's section is inserted
 
 
 def study_page(path: Path, page: Path = PAGE) -> dict[str, int]:
-    """Draw what the folder holds, and write or replace its section; how many cells it has, of how many."""
+    """Write or replace a study's section on the page; return its finished cells and all of its cells.
+
+    BadInput for a folder without a finished cell.
+    """
     folder = StudyFolder(path)
     study = kept_study(folder)
     cells = cells_of(study)
-    done = [about for cell in cells if (about := folder.done(cell)) is not None]
-    if not done:
+    finished = [about for cell in cells if (about := folder.done(cell)) is not None]
+    if not finished:
         raise BadInput(f"{path} has no finished cell: start the study first.")
     numbers = conclude(folder, study)
-    text = "\n".join(section(folder, study, numbers, done)) + "\n\n"
-    write_whole(page, placed(page.read_text(), text))
-    return {"finished cells": len(done), "cells": len(cells)}
+    text = "\n".join(section_lines(folder, study, numbers, finished)) + "\n\n"
+    write_whole(page, insert_section(page.read_text(), text))
+    return {"finished cells": len(finished), "cells": len(cells)}
 
 
-def placed(page: str, text: str) -> str:
-    """The page with a section: in place of the one of its heading, else before the last. BadInput without that one."""
+def insert_section(page: str, section: str) -> str:
+    """Replace the page's section of the same heading, or insert one before the last. BadInput without the last one."""
     if f"\n{LAST}\n" not in page:
         raise BadInput(f"The page has no heading {LAST!r}, before which a study's section stands.")
-    heading = text.partition("\n")[0]
-    without = re.sub(rf"(?ms)^{re.escape(heading)}\n.*?(?=^## )", "", page)
-    return without.replace(f"\n{LAST}\n", f"\n{text}{LAST}\n")
+    heading = section.partition("\n")[0]
+    others = re.sub(rf"(?ms)^{re.escape(heading)}\n.*?(?=^## )", "", page)
+    return others.replace(f"\n{LAST}\n", f"\n{section}{LAST}\n")
 
 
-def section(folder: StudyFolder, study: Study, numbers: Mapping[str, Any], done: list[dict[str, Any]]) -> Iterator[str]:
-    """Its lines."""
+def section_lines(
+    folder: StudyFolder, study: Study, numbers: Mapping[str, Any], finished: Sequence[Mapping[str, Any]]
+) -> Iterator[str]:
+    """Write heading, command, introduction, tables and gaps. finished: done.json of each finished cell."""
     about = folder.about()
-    more = "".join(f" {text}" for text in about["more"])
-    commits = ", ".join(dict.fromkeys(str(one["commit"])[:8] for one in done))
+    overrides = "".join(f" {text}" for text in about["more"])
+    commits = ", ".join(dict.fromkeys(str(cell["commit"])[:8] for cell in finished))
     yield f"## Study: {study.title}"
     yield ""
     yield "```sh"
-    yield f"python launch/study.py study={study.name} scale={about['scale']['name']}{more}   # {commits}"
+    yield f"python launch/study.py study={study.name} scale={about['scale']['name']}{overrides}   # {commits}"
     yield "```"
     yield ""
-    yield from _head(study, about["more"], numbers, done)
+    yield from _introduction(study, about["more"], numbers, finished)
     for table in study.tables:
         if table.by is None:
             for cohort in study.cohorts:
-                yield from lines_of(study, table, numbers.get(f"{table.name}-{cohort}"))
-    yield from missing(folder, study)
+                yield from table_lines(study, table, numbers.get(f"{table.name}-{cohort}"))
+    yield from gap_lines(folder, study)
 
 
-def _head(study: Study, more: list[str], numbers: Mapping[str, Any], done: list[dict[str, Any]]) -> Iterator[str]:
-    """What was played, under which keys beside the study's own, and how to read the tables."""
-    told = [part[WHOLE] for found in numbers.values() for row in found["cells"].values() for part in row.values()
-            if "value" in part.get(WHOLE, {})]  # fmt: skip
-    largest = max(told, key=lambda cell: cell["samples"], default={"samples": 0, "patients": 0})
-    hours = sum(one["seconds"] for one in done) / 3600
-    own = ", ".join(f"`{text}`" for text in more if not text.startswith("threads="))
-    words = [
-        f"{len(done)} of {len(cells_of(study))} cells, {hours:.1f} hours by the clock;",
+def _introduction(
+    study: Study, overrides: Sequence[str], numbers: Mapping[str, Any], finished: Sequence[Mapping[str, Any]]
+) -> Iterator[str]:
+    """Name cells, hours, samples and overrides, and say how to read the tables."""
+    measured = [column[WHOLE] for table in numbers.values() for row in table["cells"].values()
+                for column in row.values() if "value" in column.get(WHOLE, {})]  # fmt: skip
+    largest = max(measured, key=lambda cell: cell["samples"], default={"samples": 0, "patients": 0})
+    hours = sum(cell["seconds"] for cell in finished) / 3600
+    keys = ", ".join(f"`{text}`" for text in overrides if not text.startswith("threads="))
+    sentences = [
+        f"{len(finished)} of {len(cells_of(study))} cells, {hours:.1f} hours by the clock;",
         f"{largest['samples']:,} test samples of {largest['patients']:,} patients.",
-        f"Beside the study's own keys: {own or 'none'}.",
+        f"Beside the study's own keys: {keys or 'none'}.",
         "An interval over one seed is of patients alone, and says nothing of another training.",
         f"The last column is the first number of the {study.row(study.main).title} row less the line's, with p after",
         "Holm's correction for all tests of the table.",
     ]
     if study.paper is None:
-        words.append("No paper has these rows on one task, so no published number stands beside them.")
-    yield from (*wrap(study.about.strip(), WIDTH), "", *wrap(" ".join(words), WIDTH))
+        sentences.append("No paper has these rows on one task, so no published number stands beside them.")
+    yield from (*wrap(study.about.strip(), WIDTH), "", *wrap(" ".join(sentences), WIDTH))
 
 
-def lines_of(study: Study, table: StudyTable, found: Mapping[str, Any] | None) -> Iterator[str]:
-    """A table of the rows whose cells are finished: numbers, or why there is none; in a table of costs without the rows
-    that cost nothing. Nothing where there are none, or where the table is a figure of two numbers that others hold."""
-    if found is None or table.draw == "scatter":
+def table_lines(study: Study, table: StudyTable, numbers: Mapping[str, Any] | None) -> Iterator[str]:
+    """Write a table of the rows whose cells are finished: numbers, or the reason why there is none.
+
+    A table of costs leaves out rows that cost nothing. No line for a table without rows, and for a scatter figure:
+    its two numbers stand in other tables.
+    """
+    if numbers is None or table.draw == "scatter":
         return
-    columns = found["columns"]
+    columns = numbers["columns"]
     costs = all(column.split("/")[1] in COSTS for column in columns)
-    rows = [name for name, own in found["cells"].items() if _shown([own[c][WHOLE] for c in columns], costs)]
+    rows = [name for name, row in numbers["cells"].items() if _is_listed([row[c][WHOLE] for c in columns], costs)]
     if not rows:
         return
     yield ""
     yield f"{table.title}:"
     yield ""
     titles = [f"{column.split('/')[0]}: {title_of(column.split('/')[1])}" for column in columns]
-    yield f"| who | seeds | {' | '.join(titles)} | {titles[0]}, difference |"
+    yield f"| row | seeds | {' | '.join(titles)} | {titles[0]}, difference |"
     yield "|---" * (len(columns) + 3) + "|"
     for name in rows:
-        own, test = found["cells"][name], found["tests"].get(name, {}).get(columns[0], {}).get(WHOLE)
-        seeds = max((own[c][WHOLE].get("seeds", []) for c in columns), key=len)
-        apart = "" if test is None else f"{_signed(test)}, p {test['holm']:.3f}"
+        cells = [numbers["cells"][name][column][WHOLE] for column in columns]
+        test = numbers["tests"].get(name, {}).get(columns[0], {}).get(WHOLE)
+        seeds = max((cell.get("seeds", []) for cell in cells), key=len)
+        difference = "" if test is None else f"{_format_difference(test)}, p {test['holm']:.3f}"
         title = study.row(name).title
-        told = [f"**{title}**" if name == found["main"] else title, ", ".join(map(str, seeds))]
-        yield f"| {' | '.join([*told, *(_told(own[c][WHOLE]) for c in columns), apart])} |"
+        head = [f"**{title}**" if name == numbers["main"] else title, ", ".join(map(str, seeds))]
+        yield f"| {' | '.join([*head, *map(_format_cell, cells), difference])} |"
 
 
-def _shown(cells: Sequence[Mapping[str, Any]], costs: bool) -> bool:
+def _is_listed(cells: Sequence[Mapping[str, Any]], costs: bool) -> bool:
+    """Whether a row has a number (of costs: above 0), or a reason for none besides not having been played."""
     values = [cell["value"] for cell in cells if "value" in cell]
     if values:
         return any(values) or not costs
     return any(cell["hole"] != NOT_PLAYED for cell in cells)
 
 
-def _told(cell: Mapping[str, Any]) -> str:
+def _format_cell(cell: Mapping[str, Any]) -> str:
     if "value" not in cell:
         return cell["hole"]
     digits = 3 if cell["high"] <= 1 else 1
     return " ".join([f"{cell['value']:.{digits}f}", f"[{cell['low']:.{digits}f}, {cell['high']:.{digits}f}]"])
 
 
-def _signed(test: Mapping[str, Any]) -> str:
+def _format_difference(test: Mapping[str, Any]) -> str:
     return f"{test['difference']:+.3f} [{test['low']:+.3f}, {test['high']:+.3f}]"
 
 
-def missing(folder: StudyFolder, study: Study) -> Iterator[str]:
-    """The cells that left nothing, by their reason."""
-    left: dict[str, list[str]] = {}
+def gap_lines(folder: StudyFolder, study: Study) -> Iterator[str]:
+    """List the unfinished cells by reason and seed."""
+    gaps: dict[str, list[str]] = {}
     for cell in cells_of(study):
         if folder.done(cell) is None:
-            why = folder.reason(cell) or ("begun" if folder.run(cell).is_dir() else "not begun")
-            left.setdefault(f"{why}, seed {cell.seed}", []).append(f"{cell.run.name} ({cell.task})")
-    if left:
+            reason = folder.reason(cell) or ("begun" if folder.run(cell).is_dir() else "not begun")
+            gaps.setdefault(f"{reason}, seed {cell.seed}", []).append(f"{cell.run.name} ({cell.task})")
+    if gaps:
         yield from ("", "Not in these tables:", "")
-        for why, names in left.items():
-            yield from wrap(f"- {why}: {', '.join(names)}", WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+        for reason, names in gaps.items():
+            yield from wrap(f"- {reason}: {', '.join(names)}", WIDTH, subsequent_indent="  ", break_on_hyphens=False)

@@ -6,15 +6,20 @@ conditions and drugs stand. A system that reads codes, visits or events is refus
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ghar.data.tasks.question_files import ChoiceQuestion
 from ghar.data.tasks.samples import TextSample
 from ghar.data.tasks.splits import Splits
 from ghar.envs.case import Case
 from ghar.envs.records import Records
-from ghar.envs.system import Reader
+from ghar.envs.system import Reader, System, Variant
+from ghar.llm.policy import FunctionPolicy
+
+USUAL = "usual"  # the trivial baseline: the most frequent answer of the training questions
 
 
 def question_cases(records: Records, reader: Reader) -> Splits[Case]:
@@ -58,3 +63,18 @@ def cut_question(question: ChoiceQuestion, budget: int, count: Callable[[str], i
 
 def _without(question: ChoiceQuestion, words: Sequence[str], dropped: int) -> str:
     return replace(question, text=" ".join(words[dropped:])).shown()
+
+
+def with_usual(made: System[Any], direct: object) -> System[Any]:
+    """`made` with the variant `usual`, which gives every question the most frequent answer of the training questions.
+
+    direct: `Variant.spec` of an answer from the question alone, which it plays without a model.
+    """
+    return made.adapt(lambda one: _with_usual(one, direct))
+
+
+def _with_usual(made: System[Any], direct: object) -> System[Any]:
+    counts = Counter(case.label for case in made.cases.train)
+    answer = made.task.labels[max(sorted(counts), key=lambda label: counts[label], default=0)]
+    policy = FunctionPolicy(lambda act: f"answer: {answer}")
+    return made.with_trivial(Variant(USUAL, "Usual answer", direct, USUAL), policy)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ghar.data.tasks.samples import TextSample
@@ -18,6 +19,7 @@ from ghar.envs.case import Case
 from ghar.envs.records import Records
 from ghar.envs.system import Reader, System, Variant
 from ghar.episode import Act, Episode, Reply
+from ghar.llm.policy import FunctionPolicy
 from ghar.metrics.bootstrap import mean_interval
 from ghar.metrics.policy import policy_summary
 from ghar.metrics.rows import Row, patients_of
@@ -25,6 +27,8 @@ from ghar.rewards.compose import EpisodeReward
 from ghar.rewards.texts import with_likeness
 
 LIKENESS = ("rouge_1", "rouge_2", "rouge_l", "sari", "bleu_4")
+OF_LABELS = ("usual", "label_patients", "other_patients")  # counts of answers that a text has not
+LEAD = "lead"  # the trivial baseline: the first words of a text as its summary
 
 
 def summary_cases(records: Records, reader: Reader) -> Splits[Case]:
@@ -62,9 +66,25 @@ def cut_text(text: str, budget: int, count: Callable[[str], int]) -> str:
     return " ".join(words[:low])
 
 
-def with_summaries(made: System[Any], eta: float) -> System[Any]:
-    """`made`, whose episodes end with a text, rewarded and measured by its likeness to the reference."""
-    return made.adapt(lambda one: _with_summaries(one, eta))
+def with_summaries(made: System[Any], eta: float, direct: object) -> System[Any]:
+    """`made`, whose episodes end with a text, rewarded and measured by its likeness to the reference.
+
+    direct: `Variant.spec` of a summary of the text alone, which the variant `lead` plays without a model.
+    """
+    return made.adapt(lambda one: _with_summaries(_with_lead(one, direct), eta))
+
+
+def _with_lead(made: System[Any], direct: object) -> System[Any]:
+    counts = [len(case.reads.summary.split()) for case in made.cases.train]
+    length = sum(counts) // max(1, len(counts))
+    variant = Variant(LEAD, f"First {length} words of the text", direct, LEAD)
+    return made.with_trivial(variant, FunctionPolicy(partial(_lead, length)))
+
+
+def _lead(length: int, act: Act) -> str:
+    """The first words of the text, as many as a training reference has in the mean."""
+    case: Case[SummarisedText] = act.facts["case"]
+    return " ".join(case.reads.source.split()[:length])
 
 
 def _with_summaries(made: System[Any], eta: float) -> System[Any]:
@@ -117,8 +137,13 @@ def summary_row(episode: Episode, case: Case[SummarisedText], variant: Variant) 
 
 
 def summary_numbers(rows: Sequence[Row], draw: Mapping[str, int]) -> dict[str, Any]:
-    """`policy_summary` of readable texts, and the mean of each likeness with its interval over patients."""
+    """`policy_summary` of readable texts, and the mean of each likeness with its interval over patients.
+
+    A text has no usual label, so nothing is compared with one.
+    """
     found = policy_summary(rows, (WRITTEN,), **draw)
+    found.pop("over_usual", None)
+    found["answers"] = {key: value for key, value in found.get("answers", {}).items() if key not in OF_LABELS}
     patients = patients_of(rows)
     means = {
         name: mean_interval([row["likeness"][name] for row in rows], patients=patients, **draw).as_list()

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
+from ghar.configure import nearest
 from ghar.envs.case import Case, R
 from ghar.envs.rollout import Corpus
 from ghar.episode import Episode, EpisodeGenerator
@@ -253,15 +254,26 @@ class System(Generic[R]):
         """Apply `change` to this system, and to what it is for any other reader."""
         return replace(change(self), read_by=lambda reader: self.read_by(reader).adapt(change))
 
+    def with_trivial(self, variant: Variant, policy: Policy) -> System[R]:
+        """This system with a variant that `policy` answers, listed first: a trivial baseline beside its methods."""
+        return replace(
+            self,
+            variants={**self.variants, variant.name: variant},
+            fixed={**self.fixed, variant.who: lambda: policy},
+            report=replace(self.report, listed=(variant.name, *self.listed)),
+        )
+
     @property
     def listed(self) -> tuple[str, ...]:
         """Names of the variants that an evaluation plays by default."""
         return tuple(self.variants if self.report.listed is None else self.report.listed)
 
     def variant(self, name: str) -> Variant:
-        """BadInput, with all names, for one that it has not."""
+        """BadInput, with all names and the nearest, for one that it has not."""
         if name not in self.variants:
-            raise BadInput(f"system {self.name} has no variant {name}: choose among {', '.join(self.variants)}.")
+            near = nearest(name, list(self.variants))
+            guess = f" Did you mean {near}?" if near else ""
+            raise BadInput(f"system {self.name} has no variant {name}: choose among {', '.join(self.variants)}.{guess}")
         return self.variants[name]
 
     def teacher_variant(self) -> Variant:

@@ -26,6 +26,7 @@ LISTS = ("systems", "runs", "variants", "predictions")
 def main(arguments: Sequence[str]) -> None:
     """Read the command line and compare. Raises BadInput."""
     from ghar.errors import BadInput
+    from ghar.inputs import missing
     from ghar.launch.entry import known_system, load
 
     lists = {name: _list(arguments, name) for name in LISTS}
@@ -38,13 +39,15 @@ def main(arguments: Sequence[str]) -> None:
     for name in lists["systems"]:
         known_system(name)
         try:
-            entries.append((name, load([f"system={name}", *shared]), ""))
+            config = load([f"system={name}", *shared])
+            absent = " ".join(missing(config, training=False))
+            entries.append((name, None if absent else config, absent))
         except BadInput as error:
             entries.append((name, None, " ".join(str(error).split())))
     if all(config is None for _, config, _ in entries):
         raise BadInput("\n".join(dict.fromkeys(reason for _, _, reason in entries)))
-    if absent := [run for run in lists["runs"] if not (Path(run) / "config.yaml").is_file()]:
-        raise BadInput(f"{absent[0]} holds no config.yaml: name the folder of a run.")
+    if unread := [run for run in lists["runs"] if not (Path(run) / "config.yaml").is_file()]:
+        raise BadInput(f"{unread[0]} holds no config.yaml: name the folder of a run.")
     from ghar.trainers.evaluation.compare import (  # heavy, so only once the command line is known to be good
         ComparedSystem,
         compare,

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 def run(config: Config) -> None:
     from ghar.errors import BadInput
+    from ghar.inputs import missing
 
+    if wrong := missing(config):
+        raise BadInput("\n".join(wrong))
     try:
         from ghar.trainers.ray.train import train  # heavy, so only once the configuration is known to be good
         from ghar.trainers.recipe import train as recipe

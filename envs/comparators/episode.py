@@ -10,7 +10,7 @@ lightrag    keywords of two levels: entities, asked in the whole graph, and rela
 medrag      facts of the graph that set the patient's conditions apart from each other (Zhao et al. 2025)
 pair        an extractor writes down what matters of one look-up, a responder predicts (as ER-MedRAG)
 fixed_N     N searches, no more and no fewer (GHAR, Fig. 9b)
-pruned_M    M where the agent wants a look-up, else the label from the record alone (GHAR, Fig. 9c)
+pruned_M    M where the agent wants a look-up, else the label from the record alone
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from ghar.llm.prompts import load_prompts
 
 AGENTS = ("agent",)
 ROLES = ("think", "want", "search", "keywords", "extract", "predict")
+DIRECT = "direct"  # the prompt of a prediction from the record alone, which names no further evidence
 WANTS = ("yes", "no")
 ASKED = re.compile(r"^\s*search\s*:\s*(.+?)\s*$", re.IGNORECASE | re.MULTILINE)
 LEVELS = re.compile(r"(entities|relations)\s*:\s*([^|\n]*)", re.IGNORECASE)
@@ -49,6 +50,7 @@ SEARCH = Options(("search:", "answer"), head="", open=("search:",))
 KEYWORDS = Options(("entities:",), head="", open=("entities:",))
 EVIDENCE = 864  # words: six summaries of 192 tokens at most, on which an answer of GHAR stands (envs/ghar)
 PAIR = 24  # words of a node and an edge together, about
+ABOVE = "the text above"  # in place of a query that is the record itself
 TOPICS = 4  # conditions and drugs that medrag sets apart, the newest visit's first
 
 
@@ -97,10 +99,12 @@ def _lookups(method: Method, searches: int) -> int:
 
 @dataclass(frozen=True)
 class ComparatorVariant:
-    """`Variant.spec`: a method, and whether the agent may do without."""
+    """`Variant.spec`: a method, and whether the agent may do without. direct: samples that are answered from the record
+    alone, as SFT on pruned data has them."""
 
     method: Method
     pruned: bool = False
+    direct: frozenset[str] = frozenset()
 
 
 class Comparators:
@@ -109,13 +113,13 @@ class Comparators:
     def __init__(self, spec: Spec, partitions: Sequence[PathPartition]) -> None:
         self.spec = spec
         self.partitions = tuple(partitions)
-        self.templates = load_prompts("ghar.envs.comparators", spec.templates, ROLES)
+        self.templates = load_prompts("ghar.envs.comparators", spec.templates, (*ROLES, DIRECT))
 
     def episode(self, case: Case, variant: Variant) -> EpisodeGenerator:
         """The label, and what was looked up on the way."""
         played: ComparatorVariant = variant.spec
         history: tuple[ReasoningStep, ...] = ()
-        if not played.pruned or (yield from self._wants(case)):
+        if case.sample_id not in played.direct and (not played.pruned or (yield from self._wants(case))):
             history = yield from self._found(case, played.method)
         if self.spec.wording == "summaries":
             text = yield self._act(case, "predict", history)
@@ -212,21 +216,22 @@ class Comparators:
         parse: Callable[[str], Parsed] = as_text,
         options: Options | None = None,
     ) -> Act:
-        template = self.templates[role]
+        template = self.templates[DIRECT if role == "predict" and not history else role]
         shown = "" if evidence is None else self._cut(evidence, self.spec.words_of("pair"))
         prompt = template.render(
             task=case.task.name, question=case.task.question, labels=", ".join(case.task.labels), patient=case.text,
-            history=self._history(history), evidence=shown,
+            history=self._history(case, history), evidence=shown,
         )  # fmt: skip
         if choices:
             parse = partial(parse_choice, choices=choices)
         facts = {"case": case, "history": history, "evidence": evidence, "shown": shown}
         return Act("agent", role, prompt, choices, template.max_tokens, len(history), parse, facts, options)
 
-    def _history(self, history: tuple[ReasoningStep, ...]) -> str:
+    def _history(self, case: Case, history: tuple[ReasoningStep, ...]) -> str:
         if self.spec.prompts == "compact":
             return "known: " + ("; ".join(step.answer for step in history) or "nothing")
-        lines = [f"{i}. {step.query}\n   {step.answer}" for i, step in enumerate(history, 1)]
+        asked = [(ABOVE if step.query == case.text else step.query, step.answer) for step in history]
+        lines = [f"{i}. {query}\n   {answer}" for i, (query, answer) in enumerate(asked, 1)]
         return "\n".join(lines) or "(nothing yet)"
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import get_args
 
 from ghar.data.tasks.splits import Splits
 from ghar.envs.case import Case
 from ghar.envs.comparators.episode import AGENTS, ROLES, Comparators, ComparatorVariant, Spec
+from ghar.envs.comparators.pruned_sft import label_of_direct, read_direct, with_pruned_sft
 from ghar.envs.comparators.rule import ComparatorRule
 from ghar.envs.comparators.settings import Method, Settings
 from ghar.envs.graph_cases import CutCases, graph_corpus
+from ghar.envs.questions import with_usual
 from ghar.envs.real_patients import is_real, refuse, without_rules
 from ghar.envs.records import Records
 from ghar.envs.summaries import right_reply, with_summaries
@@ -44,6 +47,7 @@ def build(records: Records, settings: Settings) -> System[None]:
     shared = Spec(config.env.prompts, settings.max_iterations, words, config.retriever.top_n, wording)
     made_by = Comparators(shared, partitions)
     cut = CutCases(records)
+    direct = frozenset[str]() if settings.pruned_by is None else read_direct(Path(settings.pruned_by))
     made = System(
         name="comparators",
         task=records.task,
@@ -56,7 +60,7 @@ def build(records: Records, settings: Settings) -> System[None]:
         variants=variants(settings.method),
         main=settings.method,
         read_by=lambda reader: replace(made, cases=cut(reader)),
-        fixed={RULE: lambda: FunctionPolicy(ComparatorRule(knowledge_of(records)))},
+        fixed={RULE: lambda: FunctionPolicy(label_of_direct(ComparatorRule(knowledge_of(records)), direct))},
         origin=records.provenance(),
         training=Training(
             teacher=RULE,
@@ -69,7 +73,11 @@ def build(records: Records, settings: Settings) -> System[None]:
         ),
     )
     taught = without_rules(made, records, lambda reader: label_pairs(made_by, cut(reader)))
-    return with_summaries(taught, config.reward.eta) if records.asks_summaries else taught
+    if direct:
+        taught = with_pruned_sft(taught, direct)
+    if records.asks_questions:
+        return with_usual(taught, ComparatorVariant("direct"))
+    return with_summaries(taught, config.reward.eta, ComparatorVariant("direct")) if records.asks_summaries else taught
 
 
 def label_pairs(made_by: Comparators, cases: Splits[Case]) -> SftExamples:

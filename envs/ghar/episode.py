@@ -247,12 +247,16 @@ class GharEpisodes(Generic[P]):
             metapaths=self._menu,
             max_paths=self.spec.max_paths,
             rewrites=self.spec.rewrites,
-            evidence="\n".join(f" {p.text}" for p in evidence.passages) if evidence else "",
+            evidence=self._evidence(evidence or Evidence()),
         )
         if choices:
             parse = _one_of(choices)
         facts = {"case": case, "query": query, "history": history, "evidence": evidence, "metapaths": self.metapaths}
         return Act(agent, role, prompt, choices, template.max_tokens, len(history), parse, facts, options)
+
+    def _evidence(self, evidence: Evidence) -> str:
+        lines = "\n".join(f" {passage.text}" for passage in evidence.passages)
+        return lines or ("" if self.spec.prompts == "compact" else "(nothing found)")
 
     def _history(self, history: tuple[ReasoningStep, ...]) -> str:
         if self.spec.prompts == "compact":

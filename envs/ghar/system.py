@@ -31,6 +31,7 @@ from ghar.envs.ghar.source_usage import AskedSources, needed_sources, source_of
 from ghar.envs.ghar.teacher import NO_ERROR, ScriptedTeacher
 from ghar.envs.ghar.upper_bounds import ghar_ceilings
 from ghar.envs.graph_cases import CutCases
+from ghar.envs.questions import with_usual
 from ghar.envs.real_patients import is_real, without_rules
 from ghar.envs.records import Records
 from ghar.envs.rollout import Corpus
@@ -125,9 +126,9 @@ def _build(records: Records, settings: Settings) -> System[None]:
         ),
     )
     if records.asks_questions:
-        return with_question_teacher(made)
+        return with_usual(with_question_teacher(made), LabelOnly(episodes))
     taught = without_rules(made, records, lambda reader: label_pairs(episodes, cut(reader), None))
-    return with_summaries(taught, config.reward.eta) if records.asks_summaries else taught
+    return with_summaries(taught, config.reward.eta, LabelOnly(episodes)) if records.asks_summaries else taught
 
 
 def spec_of(config: Config, settings: Settings) -> GharSpec:

@@ -97,8 +97,9 @@ def unreadable_share(numbers: Summary) -> float:
 def answer_verdicts(summary: Summary, main: str | None) -> Iterator[HealthVerdict]:
     """The verdicts on the answers of one variant; a part that was not counted has none."""
     numbers = (summary.get("policies") or {}).get(main) or {}
-    if numbers.get("confusion"):
-        yield _collapse(numbers, (summary.get("task") or {}).get("labels") or ())
+    labels = (summary.get("task") or {}).get("labels") or ()
+    if numbers.get("confusion") and len(labels) != 1:  # a text has one
+        yield _collapse(numbers, labels)
     if numbers.get("over_usual"):
         yield _usual(numbers)
     if numbers.get("auroc"):
@@ -216,7 +217,7 @@ def patients_verdict(numbers: Summary, generated: bool) -> HealthVerdict:
     state = _enough(count, FEW)
     sentence = f"{count:,} test patients; intervals draw whole patients."
     counts = numbers.get("answers")
-    if counts:
+    if counts and "other_patients" in counts:
         others = counts["other_patients"]
         both = state, _enough(others, FEW_OTHERS)
         state = "bad" if "bad" in both else "doubtful" if "doubtful" in both else "good"

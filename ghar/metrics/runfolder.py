@@ -19,8 +19,9 @@ episodes/<name>.jsonl   one evaluated episode a row: policy, split, sample_id, s
 episodes/training/<update>.jsonl  a few episodes of that update's batch: the same columns, and update, attempt
 groups.json             sample_id -> {kind: group}: who the test samples are of (ghar.data.groups); of tasks of visits
 checkpoints/            trainers/ owns it
+retrievals.parquet      sample_id and retrievals of the training samples, where launch/record_retrievals.py wrote them
 report.html             made from the above by ghar.metrics.report
-ledger.jsonl            the sums of all of these but the last (ghar.ledger); each is asked before it is read
+ledger.jsonl            the sums of all of these but the last two (ghar.ledger); each is asked before it is read
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from ghar.errors import BadInput
 PHASES = ("base", "sft", "rl")
 CONFIG, METRICS, SUMMARY, GROUPS = "config.yaml", "metrics.jsonl", "summary.json", "groups.json"
 TRAINING = "episodes/training"
+RETRIEVALS = "retrievals.parquet"
 
 _hashed: dict[Path, tuple[ledger.Looks, Any]] = {}  # metrics.jsonl -> its hash so far, as this process left it
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from ghar.config import Config
 from ghar.data.tasks.question_files import ChoiceQuestion
+from ghar.envs.ghar.episode import play_ghar
 from ghar.envs.play import play, stage_of
 from ghar.envs.questions import cut_question
 from ghar.envs.records import Records
 from ghar.envs.system import System, build, words
-from ghar.episode import Act
+from ghar.episode import Act, Completion, Evidence, Reply
 from ghar.errors import BadInput
 from ghar.launch.entry import load
 from tests.envs.exams import exam_keys
@@ -47,6 +49,21 @@ def test_the_scripted_teacher_finds_what_the_graph_says(tmp_path: Path) -> None:
     played = play(stage_of(system, scripted, config), test, system.fixed["teacher"](), seed=0, title="")
     assert [episode.prediction.label for episode in played] == [case.label for case in test]
     assert all(episode.prediction.history[0].retrieved for episode in played)
+
+
+def test_full_prompts_say_that_nothing_was_found(tmp_path: Path) -> None:
+    config = config_of(tmp_path, "system=ghar", "env.prompts=full")
+    system = build(Records(config))
+    episode = play_ghar(system.cases.test[0], system.variant("ghar_rl"))
+    said = {"retrieve": "yes", "metapaths": "0"}
+    effect = next(episode)
+    while not (isinstance(effect, Act) and effect.role == "summarise"):
+        if isinstance(effect, Act):
+            completion = Completion(said.get(effect.role, "Is it gout?"))
+            effect = episode.send(Reply(completion, effect.parse(completion.text).value))
+        else:
+            effect = episode.send(Evidence())
+    assert "<data>\n(nothing found)\n</data>" in effect.prompt
 
 
 def test_full_prompts_speak_of_an_examination(tmp_path: Path) -> None:
@@ -85,6 +102,21 @@ def test_the_experience_of_exprag_is_other_questions_and_their_answers(tmp_path:
     assert sum(right) / len(right) > 0.8, "questions about one disease have one answer"
     with pytest.raises(BadInput, match=r"system\.ranker=one_code reads codes, and questions have none"):
         build(Records(config_of(tmp_path, "system=exprag", "system.ranker=one_code")))
+
+
+@pytest.mark.parametrize("name", ["ghar", "comparators"])
+def test_the_usual_answer_is_a_row_without_a_model(name: str, tmp_path: Path) -> None:
+    from ghar.trainers.evaluation.evaluate import main_of  # brings torch
+
+    config = config_of(tmp_path, f"system={name}", "env.prompts=full")
+    system = build(Records(config))
+    usual, test = system.variant("usual"), system.cases.test
+    assert system.listed[0] == "usual" and not system.asks_model(usual)
+    counts = Counter(case.label for case in system.cases.train)
+    played = play(stage_of(system, usual, config), test, system.fixed["usual"](), seed=0, title="")
+    assert main_of(system, ["usual", "base_direct"] if name == "comparators" else ["usual", "ghar_base"]) != "usual"
+    [label] = {episode.prediction.label for episode in played}
+    assert label is not None and counts[label] == max(counts.values())
 
 
 @pytest.mark.slow

@@ -18,11 +18,12 @@ from ghar.data.tasks.summary_files import SummarisedText, read_text_parts, read_
 from ghar.envs.case import Case
 from ghar.envs.play import play, stage_of
 from ghar.envs.records import Records
-from ghar.envs.summaries import cut_text
+from ghar.envs.summaries import cut_text, summary_numbers
 from ghar.envs.system import build, words
 from ghar.episode import Act, Completion
 from ghar.errors import BadInput
 from ghar.launch.entry import load
+from ghar.metrics.answers import answer_verdicts, patients_verdict
 from ghar.metrics.texts import rouge, sari, tokens
 from tests.envs.exams import DISEASES, DRUGS, write_exam
 
@@ -43,6 +44,13 @@ def write_texts(path: Path, count: int = 40, columns: Sequence[str] = ("note_id"
             note = f"Seen for {disease},\nhas slept badly. Was given {drug}."
             table.writerow(["x", f"{1000 + i // 2}-DS-{i}", note, f"A patient with {disease} was given {drug}."])
     return path
+
+
+PLAYED = {
+    "label": "written", "prediction": "written", "correct": True, "retrieved": False, "iterations": 0, "seconds": 0.0,
+    "prompt_tokens": 9, "completion_tokens": 9, "needs_retrieval": None, "reward": 1.0, "failure": None,
+    "turns": [{"format_ok": True}],
+}  # fmt: skip
 
 
 def config_of(folder: Path, *overrides: str) -> Config:
@@ -95,7 +103,8 @@ def test_a_damaged_file_is_named(text: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(text)
     with pytest.raises(BadInput, match=said):
         read_texts(tmp_path / "a.csv")
-    with pytest.raises(BadInput, match=r"needs a file with train in its name: it has a\.csv"):
+    wanted = r"needs a file with train in its name: it has a\.csv\. To get one file split, name it: data\.root=.*a\.csv"
+    with pytest.raises(BadInput, match=wanted):
         read_text_parts(tmp_path)
 
 
@@ -163,6 +172,22 @@ def test_what_is_written_earns_its_likeness(name: str, tmp_path: Path) -> None:
         assert all(r.total == pytest.approx(sum(sum(turn.values()) for turn in r.per_turn)) for r in rewards)
     assert all(row["rouge_l"] == row["sari"] == 1 for row in rows[True])
     assert all(row["rouge_l"] == 0 and row["bleu_4"] == 0 for row in rows[False])
+
+
+@pytest.mark.parametrize("name", ["ghar", "comparators"])
+def test_the_first_words_of_a_text_are_a_row_without_a_model(name: str, tmp_path: Path) -> None:
+    config = config_of(tmp_path, f"system={name}", "env.history_tokens=4")
+    system = build(Records(config))
+    lead, cases = system.variant("lead"), system.cases.test
+    assert system.listed[0] == "lead" and not system.asks_model(lead)
+    assert lead.title == "First 7 words of the text", "the training references have 7.2 words in the mean"
+    played = play(stage_of(system, lead, config), cases, system.fixed["lead"](), seed=0, title="")
+    rows = [system.report.row(episode, case, lead) for episode, case in zip(played, cases, strict=True)]
+    numbers = summary_numbers([{**PLAYED, **row, "subject_id": i} for i, row in enumerate(rows)], {"resamples": 20})
+    page = {"policies": {"lead": numbers}, "task": {"labels": ["written"]}}
+    assert not list(answer_verdicts(page, "lead")) and "another label" not in patients_verdict(numbers, False).sentence
+    for row, case in zip(rows, cases, strict=True):
+        assert row["summary"].split() == case.reads.source.split()[:7] and row["likeness"]["rouge_1"] > 0
 
 
 def test_the_pairs_of_sft_are_texts_and_their_references(tmp_path: Path) -> None:

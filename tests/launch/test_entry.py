@@ -190,6 +190,8 @@ CHEAP = {  # a command line whose mistake needs no model -> words of its sentenc
     "study.py study=ghar on=moon": "on=moon is no place to run",
     "compare.py systems=[ghar,kar] task=read": "There is no system=kar",
     "compare.py systems=[ghar] task=read runs=[nowhere]": "nowhere holds no config.yaml",
+    "compare.py systems=[ghar,kare] task=read data=mimic4 data.root=other": "There is no graph at other/kg/kg.csv.gz",
+    "train_ray.py data=mimic4 data.root=other": "There is no graph at other/kg/kg.csv.gz",
     "evaluate.py data=mimic4 data.root=nowhere": "data.root=nowhere does not exist",
     "evaluate.py eval.checkpoint=nowhere": "eval.checkpoint=nowhere is no folder",
     "train.py run_dir=file": "is a file and no folder", "train.py run_dir=file/below": "is a file and no folder",

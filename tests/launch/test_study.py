@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import polars as pl
 import pytest
 import yaml
 
@@ -15,6 +16,7 @@ from ghar.errors import BadInput
 from ghar.launch.entry import load
 from ghar.launch.study import ROOT, main, studies, workshop
 from ghar.trainers.evaluation.evaluate import evaluate
+from ghar.trainers.evaluation.retrievals import record_retrievals
 from ghar.trainers.study.run import run_study
 from ghar.trainers.study.schema import cells_of
 from ghar.trainers.study.verify import verify
@@ -29,7 +31,6 @@ ONE = {  # a task of each, for the smoke
 SMALL = [
     "threads=1", "data.patients=120", "task.max_train=80", "task.max_valid=12", "task.max_test=16", "eval.bootstrap=20",
 ]  # fmt: skip
-RULELESS = {"ghar_summaries"}  # no rule writes a text: every cell is a gap with its reason
 TIGHT = ["system.leiden_runs=2", "system.concepts=4", "system.path_count=4", "system.chains=1"]  # kare
 OWN = ("ghar_questions", "ghar_summaries")  # read what no world generates
 SECONDS = 240.0  # of processor time, for the smoke of all studies together
@@ -86,7 +87,7 @@ def test_a_shipped_study_comes_to_its_tables(name: str, cache: Path, tmp_path: P
     assert all("trains none" in str(reason) for reason in left_out.values()), left_out
     played = any("value" in part for found in numbers.values() for row in found["cells"].values()
                  for column in row.values() for part in column.values())  # fmt: skip
-    assert played == (name not in RULELESS)
+    assert played
     assert verify(shop.folder.path).wrong == ()
     page = (shop.folder.path / "report.html").read_text()
     assert "trains nothing" in page and ("patients are generated" in page or name in OWN)
@@ -107,8 +108,9 @@ def train_here(script: str, overrides: Sequence[str], run: Path) -> str | None:
     """A job in this process, trained where the study trains."""
     from ghar.trainers.recipe import train  # brings TRL
 
+    jobs = {"train.py": train, "evaluate.py": evaluate, "record_retrievals.py": record_retrievals}
     try:
-        (train if script == "train.py" else evaluate)(load(list(overrides)))
+        jobs[script](load(list(overrides)))
     except BadInput as error:
         return " ".join(str(error).split())
     return None
@@ -147,6 +149,27 @@ def test_a_cell_of_every_study_is_trained_at_scale_tiny(name: str, cache: Path, 
         assert phases >= ({"sft"} if "trainer.rl.updates=0" in shop.overrides(cell) else {"sft", "rl"})
     assert verify(shop.folder.path).wrong == ()
     trained[name] = time.process_time() - began
+
+
+@pytest.mark.slow
+def test_the_retrievals_of_trained_ghar_prune_the_sft_data_of_others(cache: Path, tmp_path: Path) -> None:
+    shop, _ = workshop(["study=ghar", "scale=tiny", "tasks=[los]", f"folder={tmp_path / 'study'}",
+                        "eval.bootstrap=20", "task.max_test=8", f"data.cache={cache}"])  # fmt: skip
+    names = ["ghar", "lightrag_pairs"]
+    runs = tuple(run for run in shop.study.runs if run.name in names)
+    rows = tuple(row for row in shop.study.rows if row.name in names)
+    table = replace(shop.study.tables[0], rows=tuple(names), tasks=(), main="ghar", published={})
+    small = replace(shop.study, runs=runs, rows=rows, tables=(table,))
+    shop = replace(shop, study=small, start=train_here)
+    said: list[str] = []
+    run_study(shop, said.append)
+    source, pruned = cells_of(small)
+    assert shop.folder.done(pruned) is not None, said
+    path = shop.folder.run(source) / "retrievals.parquet"
+    found, samples = pl.read_parquet(path), pl.read_parquet(next((shop.folder.path / "samples").glob("*.parquet")))
+    assert set(found["sample_id"]) == set(samples.filter(pl.col("split") == "train")["sample_id"])
+    assert f"system.pruned_by={path}" in shop.overrides(pruned)
+    assert not any("pruned_by" in text for text in shop.overrides(source))
 
 
 def test_the_trainings_of_all_studies_are_short() -> None:

@@ -148,7 +148,7 @@ def test_every_source_is_asked_in_training_too(cache: Path, tmp_path: Path) -> N
 
 
 def test_a_variant_that_does_not_exist_stops_a_training_before_it_starts(cache: Path, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="has no variant ghar_lr"):
+    with pytest.raises(BadInput, match=r"has no variant ghar_lr: choose among .* Did you mean ghar_rl\?"):
         train(short(tmp_path / "run", cache, "eval.variants=[ghar_lr]"))
     assert not (tmp_path / "run" / "checkpoints" / "sft").exists()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.study_page import placed, study_page
+from benchmarks.study_page import insert_section, study_page
 from ghar.errors import BadInput
 from ghar.trainers.study.run import run_study
 from ghar.trainers.study.schema import cells_of
@@ -15,13 +15,13 @@ from tests.trainers.test_study import quiet, workshop
 PAGE = "# Results\n\n## One\n\nA.\n\n## Not measured at this commit\n\nThe rest.\n"
 
 
-def test_a_section_is_put_before_the_last_and_replaced() -> None:
-    once = placed(PAGE, "## Study: S\n\nB.\n\n")
+def test_a_section_is_put_before_the_last_and_reinsert_section() -> None:
+    once = insert_section(PAGE, "## Study: S\n\nB.\n\n")
     assert once == PAGE.replace("## Not", "## Study: S\n\nB.\n\n## Not")
-    assert placed(once, "## Study: S\n\nB.\n\n") == once
-    assert placed(once, "## Study: S\n\nC.\n\n") == once.replace("B.", "C.")
+    assert insert_section(once, "## Study: S\n\nB.\n\n") == once
+    assert insert_section(once, "## Study: S\n\nC.\n\n") == once.replace("B.", "C.")
     with pytest.raises(BadInput, match="has no heading '## Not measured"):
-        placed("# Results\n", "## Study: S\n\n")
+        insert_section("# Results\n", "## Study: S\n\n")
 
 
 @pytest.mark.slow

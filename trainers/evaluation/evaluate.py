@@ -269,7 +269,8 @@ def summary_of(
     """What summary.json holds of an evaluation."""
     task, cases = system.task, system.cases.test
     draw = {"seed": config.seed, "resamples": config.eval.bootstrap}
-    main = system.main if system.main in rows else next(iter(rows))
+    main = main_of(system, rows)
+    bases = [name for name in rows if name != main and _is_base(system.variants[name], system.variants[main])]
     pairs = [(main, other) for other in rows if other != main]
     pairs += [pair for pair in system.report.comparisons if set(pair) <= rows.keys() and pair not in pairs]
     return {
@@ -287,13 +288,20 @@ def summary_of(
         "titles": {name: system.variants[name].title or name for name in rows},
         "main": main,
         "before": next((name for name in rows if system.variants[name].who == "sft"), None),
-        "base": next((name for name in rows if _is_base(system.variants[name], system.variants[main])), None),
+        "base": next(iter(bases), None),
         "answered_by": dict(stages),
         "neutralised": {name: sum(row.get("neutralised", 0) for row in found) for name, found in rows.items()},
         "policies": {name: summarise(system, found, **draw) for name, found in rows.items()},
         "differences": {f"{a} - {b}": compare(rows[a], rows[b], **draw) for a, b in pairs},
         **system.report.summary(rows),
     }
+
+
+def main_of(system: System[Any], rows: Iterable[str]) -> str:
+    """The row that others are compared with: the system's main variant, else the first that a language model plays."""
+    names = list(rows)
+    played = [name for name in names if system.asks_model(system.variants[name])]
+    return system.main if system.main in names else [*played, *names][0]
 
 
 def _is_base(variant: Variant, main: Variant) -> bool:

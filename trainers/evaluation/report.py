@@ -63,7 +63,8 @@ def sections(folder: RunFolder, summary: Mapping[str, Any]) -> Sequence[ReportSe
 def table(summary: Mapping[str, Any]) -> str:
     """The variants' main numbers as text, at most as wide as a terminal."""
     policies = summary["policies"]
-    columns = [name for name in COLUMNS if any(name in numbers for numbers in policies.values())]
+    own = dict.fromkeys(name for numbers in policies.values() for name in numbers.get("own_metrics") or ())
+    columns = [name for name in (*own, *COLUMNS) if any(name in numbers for numbers in policies.values())]
     first = max(len(name) for name in policies) + 2
     fitting = max(1, (WIDTH - first) // COLUMN)
     lines = []

@@ -21,7 +21,7 @@ from ghar.config import Config
 from ghar.envs.records import Records
 from ghar.errors import BadInput
 from ghar.interrupt import EXIT
-from ghar.metrics.runfolder import RunFolder
+from ghar.metrics.runfolder import RETRIEVALS, RunFolder
 from ghar.trainers.runs import checkpoint
 from ghar.trainers.runs.code import commit
 from ghar.trainers.runs.fork_run import begin_from
@@ -33,7 +33,7 @@ from ghar.trainers.study.outside import file_of, read_outside
 from ghar.trainers.study.paper import differences
 from ghar.trainers.study.predictions import SCHEMA, harvest, keep, sha256
 from ghar.trainers.study.samples import fingerprint, key_of, labels_of, samples_frame, whole_parquet
-from ghar.trainers.study.schema import Cell, Study, StudyScale, rows_of, source_of
+from ghar.trainers.study.schema import Cell, Study, StudyScale, pruner_of, rows_of, source_of
 from ghar.trainers.study.translate import Translation, translation
 
 Load = Callable[[Sequence[str]], Config]
@@ -86,6 +86,9 @@ class StudyJobs:
             source = source_of(cell, study)
             assert source is not None
             own.append(f"eval.checkpoint={self._weights(source)}")
+        pruner = pruner_of(cell, study)
+        if self.scale.train and pruner is not None:
+            own.append(f"system.pruned_by={self.folder.run(pruner) / RETRIEVALS}")
         return own
 
     def _as_the_paper(self, cell: Cell) -> list[str]:
@@ -114,6 +117,8 @@ def play(shop: StudyJobs, cell: Cell) -> str | None:
     if source is not None and shop.scale.train and shop.folder.done(source) is None:
         return f"it starts from {source.id}, which has not been played"
     try:
+        if problem := _record_retrievals(shop, cell):
+            return problem
         config = shop.load(shop.overrides(cell))
         samples = samples_of(shop, config)
         if cell.run.predictions is not None:
@@ -162,6 +167,19 @@ def fork(source: Path, config: Config) -> None:
     begin_from(source, config)
 
 
+def _record_retrievals(shop: StudyJobs, cell: Cell) -> str | None:
+    """Write the retrievals that prune a cell's SFT data, once for all cells that they prune; why that failed."""
+    pruner = pruner_of(cell, shop.study)
+    if pruner is None or not shop.trains(cell) or (shop.folder.run(pruner) / RETRIEVALS).is_file():
+        return None
+    if shop.folder.done(pruner) is None:
+        return f"its SFT data are pruned by {pruner.id}, which has not been played"
+    run, script = shop.folder.run(pruner), "record_retrievals.py"
+    if shop.start is not None:
+        return shop.start(script, shop.overrides(pruner), run)
+    return run_command([*_launcher(shop, script), *shop.overrides(pruner)], run / LOG)
+
+
 def _job(shop: StudyJobs, cell: Cell) -> str | None:
     """Run the command of a cell; why it failed, in its own words where it says them."""
     run, script = shop.folder.run(cell), "train.py" if shop.trains(cell) else "evaluate.py"
@@ -173,7 +191,7 @@ def _job(shop: StudyJobs, cell: Cell) -> str | None:
 
 def _launcher(shop: StudyJobs, script: str) -> list[str]:
     launch = Path(__file__).resolve().parents[2] / "launch"
-    if script == "evaluate.py" or shop.on == "here":
+    if script != "train.py" or shop.on == "here":
         return [sys.executable, str(launch / script)]
     if shop.on == "ray":
         return [sys.executable, str(launch / "train_ray.py"), "ray=cluster", f"ray.workers={shop.processes}"]

@@ -81,8 +81,11 @@ def _probe(shop: StudyJobs, cell: Cell) -> CellCost:
 
 
 def _without_weights(shop: StudyJobs, cell: Cell) -> list[str]:
-    """Weights that are not there yet have no say in what a run costs."""
-    return ["eval.checkpoint=null"] if cell.run.weights is not None and shop.scale.train else []
+    """Without weights and retrievals that are not there yet: a plan is made before they are."""
+    if not shop.scale.train:
+        return []
+    weights = ["eval.checkpoint=null"] if cell.run.weights is not None else []
+    return [*weights, *(["system.pruned_by=null"] if cell.run.pruned_by is not None else [])]
 
 
 def _measured(shop: StudyJobs, cell: Cell) -> float | None:

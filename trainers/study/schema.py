@@ -34,7 +34,9 @@ class StudyRun:
     """What one job trains and plays: a system with keys of its own. Rows of tables are its variants.
 
     start: another run of the same seed, from whose base model and SFT this one goes on (an ablation of what RL does).
-    weights: it trains nothing and plays these (out of distribution). train: false where there is nothing to train.
+    weights: it trains nothing and plays these (out of distribution).
+    pruned_by: another run of the same seed, whose retrievals on training samples prune this one's SFT data.
+    train: false where there is nothing to train.
     demo, full: further overrides at a scale below full, and at full. tasks: those it is put to, () for all. paper: keys
     that the paper sets otherwise for this run than for the study. predictions: a folder of a model from elsewhere,
     whose answers are read (outside.py) and nothing is played.
@@ -47,6 +49,7 @@ class StudyRun:
     full: Names = ()
     start: str | None = None
     weights: WeightSource | None = None
+    pruned_by: str | None = None
     train: bool = True
     tasks: Names = ()
     paper: Mapping[str, Any] = field(default_factory=dict)
@@ -199,6 +202,12 @@ def abroad(run: StudyRun) -> bool:
     return run.weights is not None and run.weights.cohort == FIRST
 
 
+def sources_of(run: StudyRun) -> set[str]:
+    """The runs that have to be finished before this one."""
+    named = (run.start, run.weights.run if run.weights else None, run.pruned_by)
+    return {name for name in named if name is not None}
+
+
 def first_cohort(study: Study) -> str:
     return next(iter(study.cohorts))
 
@@ -212,6 +221,13 @@ def source_of(cell: Cell, study: Study) -> Cell | None:
         cohort = first_cohort(study) if abroad(cell.run) else of.cohort or cell.cohort
         return Cell(study.run(of.run), cohort, of.task or cell.task, cell.seed)
     return None
+
+
+def pruner_of(cell: Cell, study: Study) -> Cell | None:
+    """The cell whose retrievals prune this one's SFT data, None where nothing is pruned."""
+    if cell.run.pruned_by is None:
+        return None
+    return Cell(study.run(cell.run.pruned_by), cell.cohort, cell.task, cell.seed)
 
 
 def rows_of(study: Study, run: str) -> list[StudyRow]:
@@ -273,7 +289,7 @@ def _dangling(study: Study) -> Iterator[str]:
         if row.run not in runs:
             yield f"row {row.name} is of run {row.run}, which the study has not: choose among {', '.join(runs)}."
     for run in study.runs:
-        for other in filter(None, (run.start, run.weights.run if run.weights else None)):
+        for other in sorted(sources_of(run)):
             if other not in runs or other == run.name:
                 yield f"run {run.name} starts from {other}, which the study has not as another run."
         if strange := [task for task in run.tasks if task not in study.tasks]:
@@ -295,7 +311,7 @@ def _in_order(runs: Sequence[StudyRun]) -> list[StudyRun]:
     left = list(runs)
     while left:
         names = {run.name for run in done}
-        ready = [r for r in left if {r.start, r.weights.run if r.weights else None} <= {*names, None}]
+        ready = [run for run in left if sources_of(run) <= names]
         if not ready:
             raise BadInput(f"runs {', '.join(run.name for run in left)} start from one another in a circle.")
         done += ready

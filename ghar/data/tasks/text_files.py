@@ -66,5 +66,6 @@ def parts_of(folder: Path, suffixes: tuple[str, ...], read: Callable[[Path], Seq
             raise BadInput(f"{folder} has {', '.join(sorted(twice))} in several files, packed or not: keep one.")
         if not paths:
             seen = ", ".join(path.name for path in files) or f"no {' or '.join(suffixes)} file"
-            raise BadInput(f"{folder} needs a file with {' or '.join(PARTS[part])} in its name: it has {seen}.")
+            alone = f" To get one file split, name it: data.root={files[0]}." if len(files) == 1 else ""
+            raise BadInput(f"{folder} needs a file with {' or '.join(PARTS[part])} in its name: it has {seen}.{alone}")
     return {part: [row for path in paths for row in read(path)] for part, paths in found.items()}

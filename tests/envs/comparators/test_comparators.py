@@ -100,6 +100,15 @@ def test_the_rule_answers_above_chance_where_it_searches(
     assert share["rule_search_r1"] > share["rule_direct"]
 
 
+def test_a_record_that_is_the_query_stands_in_a_full_prompt_once(small_config: Callable[..., Config]) -> None:
+    config = small_config("system=comparators", "task=los", "env.prompts=full")
+    system, policy = build(Records(config)), Says(extract="grave")
+    for name in ("rag", "pair"):
+        [episode] = played(system, config, name, policy)
+        prompt = [record.effect.prompt for record in episode.trace if isinstance(record.effect, Act)][-1]
+        assert prompt.count(system.cases.test[0].text) == 1 and "1. the text above\n   " in prompt
+
+
 def test_replies_are_read() -> None:
     assert parse_search("I lack x.\nsearch: drug x").value == "drug x" and parse_search("answer").error is None
     assert parse_search("hm").error == "no_search" and parse_search(" ").error == "empty"
