@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -57,12 +58,20 @@ class HashingEncoder:
         return self.passages(texts)
 
     def passages(self, texts: Sequence[str]) -> np.ndarray:
-        from sklearn.feature_extraction.text import HashingVectorizer
+        from sklearn.utils.sparsefuncs_fast import inplace_csr_row_normalize_l2
 
-        # scikit-learn's types allow neither a function nor a sparse result.
-        options: dict[str, Any] = {"analyzer": words_and_pairs, "dtype": np.float32}
-        vectors: Any = HashingVectorizer(n_features=self.dimension, **options).transform(texts)
+        vectors = _hasher(self.dimension).transform([words_and_pairs(text) for text in texts])
+        inplace_csr_row_normalize_l2(vectors)
         return vectors.toarray()
+
+
+@cache
+def _hasher(dimension: int) -> Any:
+    """What scikit-learn's HashingVectorizer is made of: that one checks its options again for every query, which takes
+    longer than the hashing."""
+    from sklearn.feature_extraction import FeatureHasher
+
+    return FeatureHasher(dimension, input_type="string", dtype=np.float32)
 
 
 @dataclass(frozen=True, eq=False)
