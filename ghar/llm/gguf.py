@@ -121,12 +121,11 @@ def _opened_once() -> Iterator[None]:
     tensors for each module of the model; here both are done once."""
     import gguf
 
-    module: Any = gguf
-    before = {name: getattr(module, name) for name in ("GGUFReader", "get_tensor_name_map")}
+    before = {name: getattr(gguf, name) for name in ("GGUFReader", "get_tensor_name_map")}
     for name, value in before.items():
-        setattr(module, name, cache(value))
+        setattr(gguf, name, cache(value))
     try:
         yield
     finally:
         for name, value in before.items():
-            setattr(module, name, value)
+            setattr(gguf, name, value)

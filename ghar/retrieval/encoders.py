@@ -18,6 +18,7 @@ from ghar.retrieval.sparse import words_and_pairs
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
+    from sklearn.feature_extraction import FeatureHasher
 
 # The retrievers compared in Section V-B of GHAR. The paper names the families, not the checkpoints.
 MODELS = {
@@ -66,12 +67,13 @@ class HashingEncoder:
 
 
 @cache
-def _hasher(dimension: int) -> Any:
+def _hasher(dimension: int) -> FeatureHasher:
     """What scikit-learn's HashingVectorizer is made of: that one checks its options again for every query, which takes
     longer than the hashing."""
     from sklearn.feature_extraction import FeatureHasher
 
-    return FeatureHasher(dimension, input_type="string", dtype=np.float32)
+    options: dict[str, Any] = {"input_type": "string", "dtype": np.float32}  # its types allow float64 alone
+    return FeatureHasher(dimension, **options)
 
 
 @dataclass(frozen=True, eq=False)
