@@ -19,13 +19,14 @@ def main(arguments: Sequence[str]) -> None:
     import yaml
 
     from ghar.errors import BadInput
+    from ghar.yaml_text import parse_yaml
 
     given = dict(word.split("=", 1) for word in arguments if "=" in word)
     words = [word for word in arguments if "=" not in word]
     if unknown := given.keys() - {"privacy.allow", "revision"}:
         raise BadInput(f"ghar hub knows privacy.allow and revision, not {', '.join(sorted(unknown))}.")
     try:
-        allow = yaml.safe_load(given.get("privacy.allow", "[]"))
+        allow = parse_yaml(given.get("privacy.allow", "[]"))
     except yaml.YAMLError:
         allow = None
     if not isinstance(allow, list):

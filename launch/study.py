@@ -130,9 +130,10 @@ def _yaml(path: Path) -> Any:
     import yaml
 
     from ghar.errors import BadInput
+    from ghar.yaml_text import parse_yaml
 
     try:
-        return yaml.safe_load(path.read_text())
+        return parse_yaml(path.read_text())
     except yaml.YAMLError as error:
         raise BadInput(f"{path} is no YAML: {' '.join(str(error).split())}") from None
 

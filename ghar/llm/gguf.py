@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -93,8 +96,9 @@ def _convert(file: Path, folder: Path) -> None:
     bars.disable_progress_bar()
     given: dict[str, Any] = {"gguf_file": file.name}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(file.parent, **given)
-        read = AutoModelForCausalLM.from_pretrained(file.parent, dtype=torch.float32, **given)
+        with _opened_once():
+            tokenizer = AutoTokenizer.from_pretrained(file.parent, **given)
+            read = AutoModelForCausalLM.from_pretrained(file.parent, dtype=torch.float32, **given)
     except (OSError, ValueError, KeyError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
         raise BadInput(f"{file} cannot be read ({reason}): name another model.") from None
@@ -109,3 +113,19 @@ def _convert(file: Path, folder: Path) -> None:
     with new_folder(folder, keep=True) as half:
         made.to(torch.float32).save_pretrained(half)
         tokenizer.save_pretrained(half)
+
+
+@contextmanager
+def _opened_once() -> Iterator[None]:
+    """transformers parses the file for the tokenizer, the configuration and the weights, and lists the names of all
+    tensors for each module of the model; here both are done once."""
+    import gguf
+
+    before = {name: getattr(gguf, name) for name in ("GGUFReader", "get_tensor_name_map")}
+    for name, value in before.items():
+        setattr(gguf, name, cache(value))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(gguf, name, value)

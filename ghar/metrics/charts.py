@@ -155,12 +155,13 @@ def panels(
 ) -> Iterator[tuple[Figure, list[Axes], list[str]]]:
     """A figure of several axes, row by row, the first `used` of them (None is all); the rest as `drawing`."""
     import matplotlib
-    from matplotlib.figure import Figure
+
+    from ghar.metrics.figure import LaidOutFigure
 
     svg: list[str] = []
     style: dict[Any, Any] = {**_STYLE, "svg.hashsalt": name}
     with matplotlib.rc_context(style):
-        figure = Figure(figsize=(width, height))
+        figure = LaidOutFigure(figsize=(width, height))
         axes: list[Axes] = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
         for one in axes[used:] if used is not None else ():
             one.remove()

@@ -31,6 +31,7 @@ from ghar.trainers.evaluation.weights import RunStages, find
 from ghar.trainers.rows import Row
 from ghar.trainers.runs.kept_config import kept_config
 from ghar.trainers.runs.models import use_cores
+from ghar.yaml_text import parse_yaml
 
 COSTS = {
     "calls": lambda row: len(row["turns"]),
@@ -124,7 +125,7 @@ def _of_runs(entry: ComparedSystem, runs: Sequence[Path]) -> list[ComparedSystem
             raise BadInput(f"{run} holds no config.yaml: name the folder of a run.")
         if entry.config is None or kept["system"]["name"] != entry.config.system.name:
             continue
-        here = yaml.safe_load(yaml.safe_dump(_plain({name: asdict(entry.config)[name] for name in SAME})))
+        here = parse_yaml(yaml.safe_dump(_plain({name: asdict(entry.config)[name] for name in SAME})))
         for name in SAME:
             there = {k: v for k, v in _section(kept[name]).items() if k != "cache"}
             own = {k: v for k, v in _section(here[name]).items() if k != "cache"}

@@ -10,6 +10,7 @@ import yaml
 
 from ghar.errors import BadInput
 from ghar.metrics.runfolder import RunFolder
+from ghar.yaml_text import parse_yaml
 
 SHARES = ("past", "reports", "chained", "slopes")  # what data.mix was, beside data.two_steps
 # section -> key -> what it is today. Without effect on a run that is trained; one that is not goes on with these alone.
@@ -25,7 +26,7 @@ def kept_config(run: Path) -> dict[str, Any] | None:
     """The values in RUN/config.yaml under today's keys; None where there is no such file."""
     text = RunFolder(run).config_text()
     try:
-        return None if text is None else upgraded(yaml.safe_load(text))
+        return None if text is None else upgraded(parse_yaml(text))
     except (AttributeError, KeyError, TypeError, yaml.YAMLError) as error:
         raise BadInput(f"{run / 'config.yaml'} is damaged ({' '.join(str(error).split())}): put it right.") from error
 

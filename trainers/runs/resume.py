@@ -24,6 +24,7 @@ from ghar.privacy import masked
 from ghar.sections import leaves
 from ghar.trainers.runs.distributed import rank
 from ghar.trainers.runs.kept_config import upgraded
+from ghar.yaml_text import parse_yaml
 
 # A run may go on under other values of these: they say where things are and what is kept, or trade memory for time,
 # which changes its numbers by float rounding at most.
@@ -139,7 +140,7 @@ def _say_finished(path: Path) -> None:
 
 def _read(path: Path) -> Any:
     try:
-        kept = yaml.safe_load(path.read_text())
+        kept = parse_yaml(path.read_text())
         return upgraded(kept, going_on=True) if isinstance(kept, dict) else kept
     except (yaml.YAMLError, UnicodeDecodeError, AttributeError, KeyError, TypeError) as error:
         place = " ".join(str(error).split())

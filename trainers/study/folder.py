@@ -25,6 +25,7 @@ from ghar.metrics.runfolder import write_whole
 from ghar.trainers.study.numbers import FinishedCell
 from ghar.trainers.study.predictions import sha256
 from ghar.trainers.study.schema import Cell
+from ghar.yaml_text import parse_yaml
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class StudyFolder:
         """Create it, or reopen it for the same study. BadInput for another one: its cells would be mixed."""
         kept = self.path / "study.yaml"
         if kept.is_file():
-            there = yaml.safe_load(kept.read_text())
+            there = parse_yaml(kept.read_text())
             if wrong := [key for key in about if there.get(key) != about[key]]:
                 raise BadInput(
                     f"{self.path} holds another study (other {', '.join(wrong)}): choose another folder=, or delete it."
@@ -57,7 +58,7 @@ class StudyFolder:
         kept = self.path / "study.yaml"
         if not kept.is_file():
             raise BadInput(f"{self.path} is no study's folder: it holds no study.yaml.")
-        return yaml.safe_load(kept.read_text())
+        return parse_yaml(kept.read_text())
 
     def finish(self, cell: Cell, about: Mapping[str, Any]) -> None:
         (self.run(cell) / "failed.json").unlink(missing_ok=True)

@@ -29,6 +29,7 @@ import yaml
 
 from ghar.data.visit_codes import KIND_NAMES, KINDS
 from ghar.errors import BadInput
+from ghar.yaml_text import parse_yaml
 
 Role = Literal["plain", "order", "given", "result", "specimen", "billed"]
 TABLES = {  # where an event is from, by the columns that say so -> the kind of a code whose vocabulary leaves it open
@@ -189,7 +190,7 @@ def read_vocabulary(path: Path | None) -> CodeVocabulary:
     if not path.is_file():
         raise BadInput(f"data.vocabulary={path} is no file: name a YAML file of code patterns, see docs/data.md.")
     try:
-        told = yaml.safe_load(path.read_text())
+        told = parse_yaml(path.read_text())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} is not YAML ({' '.join(str(error).split())}): correct it.") from error
     if not isinstance(told, dict) or (wrong := set(told) - {"codes", "admission", "discharge"}):
