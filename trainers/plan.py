@@ -314,6 +314,8 @@ def _seconds(
     config: Config, shape: ModelShape, layers: int, rows: int, length: int, reply: int, batch: int
 ) -> tuple[float, float, float]:
     """Of a training pass and a reading one over rows of `length` tokens, and of one token for each row of a batch."""
+    from ghar.llm.kv_cache import PrefixStore, grouped_heads, read_prompts  # transformers
+
     model, device = config.model, torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with device:
         base = architecture(shape.architecture, layers, model.dtype)
@@ -323,11 +325,17 @@ def _seconds(
     )  # fmt: skip
     ids, logp = np.full(length, 3, np.int64), np.zeros(length, np.float32)
     several = [Row(i, 0, length - reply, ids, logp, (), agent=0, role=0, trainable=True) for i in range(rows)]
-    with torch.no_grad():
-        prompts = torch.full((batch, length), 3, device=device)
-        cache: Any = base(prompts, use_cache=True, logits_to_keep=1).past_key_values
+    with torch.inference_mode(), grouped_heads(base):  # as engine hf samples
+        cache, _ = read_prompts(base, [(3,) * length] * batch, 0, PrefixStore(0))
         one = torch.full((batch, 1), 3, device=device)
-        step = _best(lambda: base(one, past_key_values=cache, use_cache=True))
+
+        def sample() -> None:
+            cache.mask = torch.cat([cache.mask, cache.mask.new_ones(batch, 1)], dim=1)
+            where = one.new_full((batch, 1), cache.columns)
+            how = {"attention_mask": cache.mask, "position_ids": where, "past_key_values": cache.cache}
+            base(input_ids=one, **how, use_cache=True, logits_to_keep=1)
+
+        step = _best(sample)
     actor = ActorCritic(base, how)
 
     def train() -> None:
