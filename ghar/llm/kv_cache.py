@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -174,11 +175,10 @@ def _copy(pieces: Pieces, layer: int, side: int, to: Tensor) -> None:
 
 @dataclass(eq=False)
 class _Piece:
-    """Up to `PIECE` tokens of kept texts. above: the piece before it; below: those that follow it in some text."""
+    """Up to `PIECE` tokens of kept texts. below: the pieces that follow it in some text."""
 
     ids: Ids
     layers: Layers
-    above: _Piece | None = None
     below: list[_Piece] = field(default_factory=list)
 
 
@@ -196,7 +196,8 @@ class PrefixStore:
     def clear(self) -> None:
         """Forget all: the weights are others."""
         self._root = _Piece((), [])
-        self._held: OrderedDict[_Piece, None] = OrderedDict()  # a piece after all that are below it
+        # each piece with the one above it, which stands further behind; without a circle memory is given back at once
+        self._held: OrderedDict[_Piece, _Piece] = OrderedDict()
         self._tokens = 0
 
     def add(self, ids: Ids, layers: Layers) -> None:
@@ -212,7 +213,7 @@ class PrefixStore:
             part = slice(start, min(start + PIECE, len(ids)))
             above = path[-1] if path else self._root
             own = [(keys[:, part].clone(), values[:, part].clone()) for keys, values in layers]
-            path.append(_Piece(ids[part], own, above))
+            path.append(_Piece(ids[part], own))
             above.below.append(path[-1])
             self._tokens += len(path[-1].ids)
         self._use(path)
@@ -241,15 +242,13 @@ class PrefixStore:
         return path, at
 
     def _use(self, path: Sequence[_Piece]) -> None:
-        for piece in reversed(path):
-            self._held[piece] = None
+        for above, piece in reversed([*pairwise((self._root, *path))]):
+            self._held[piece] = above
             self._held.move_to_end(piece)
 
     def _drop(self, piece: _Piece) -> None:
         """Forget a piece with nothing below it."""
-        del self._held[piece]
-        assert piece.above is not None
-        piece.above.below.remove(piece)
+        self._held.pop(piece).below.remove(piece)
         self._tokens -= len(piece.ids)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -49,7 +51,7 @@ def test_logits_and_caches_are_those_of_each_prompt_alone(
                     assert torch.allclose(own[1], layer.values[0], atol=1e-4)
                 store.add(ids, cache.row(row, len(ids)))
     assert store._tokens == sum(len(one.ids) for one in store._held) <= kept
-    assert all(one.above in {*store._held, store._root} and one in one.above.below for one in store._held)
+    assert all(above in {*store._held, store._root} and one in above.below for one, above in store._held.items())
 
 
 @given(st.lists(st.lists(st.sampled_from([2, 3]), max_size=12).map(tuple), max_size=12), st.sampled_from([1, 3, 64]))
@@ -70,6 +72,20 @@ def test_a_text_that_is_kept_is_found_whole_and_kept_once(texts: list[tuple[int,
             full = [other.ids for other in one.below if len(other.ids) == piece]
             assert len(full) == len(set(full))
             assert not any(a is not b and b.ids[: len(a.ids)] == a.ids for a in one.below for b in one.below)
+
+
+def test_memory_is_given_back_at_once() -> None:
+    store, lines = PrefixStore(), torch.zeros(1, 999, 1)
+    store.add(tuple(range(500)), [(lines, lines)])
+    (held, *_) = store._held
+    gone = weakref.ref(held.layers[0][0])
+    del held
+    gc.disable()
+    try:
+        store.clear()
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_the_end_of_the_oldest_text_leaves_first() -> None:
