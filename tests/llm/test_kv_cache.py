@@ -77,7 +77,7 @@ def test_a_text_that_is_kept_is_found_whole_and_kept_once(texts: list[tuple[int,
 def test_memory_is_given_back_at_once() -> None:
     store, lines = PrefixStore(), torch.zeros(1, 999, 1)
     store.add(tuple(range(500)), [(lines, lines)])
-    (held, *_) = store._held
+    held = next(iter(store._held))
     gone = weakref.ref(held.layers[0][0])
     del held
     gc.disable()
