@@ -126,21 +126,28 @@ def shaped(found: Any) -> ModelShape:
 
 
 def estimate(
-    config: Config, shape: ModelShape, processes: int, training: bool = True, on: Device | None = None
+    config: Config,
+    shape: ModelShape,
+    processes: int,
+    training: bool = True,
+    on: Device | None = None,
+    length: int | None = None,
 ) -> dict[str, Need]:
     """Bytes one process needs on its device, by purpose, in each phase: teacher, sft, rl, evaluation. training: False
-    for an evaluation alone; on: the device, the one that is here if None."""
+    for an evaluation alone; on: the device, the one that is here if None; length: tokens of the longest prompt and its
+    reply, `longest` if None."""
     on = on or this_device()
+    length = longest(config, shape) if length is None else min(length, longest(config, shape))
     phases: dict[str, Need] = {}
     if training:
         teacher = _teacher(config, shape)
         if teacher is not None:
-            phases["teacher"] = _played(config, teacher, on)
-        phases["sft"] = _sft(config, shape, processes, on)
+            phases["teacher"] = _played(config, teacher, on, min(length, teacher.reach))
+        phases["sft"] = _sft(config, shape, processes, on, length)
         if config.trainer.rl.updates:
-            phases["rl"] = _rl(config, shape, processes, on)
+            phases["rl"] = _rl(config, shape, processes, on, length)
     if config.engine.loads_weights:
-        phases["evaluation"] = _played(config, shape, on)
+        phases["evaluation"] = _played(config, shape, on, length)
     return phases
 
 
@@ -154,23 +161,22 @@ def _teacher(config: Config, shape: ModelShape) -> ModelShape | None:
     return shape_of(replace(config, model=replace(config.model, kind="pretrained", path=name)))
 
 
-def _played(config: Config, shape: ModelShape, on: Device) -> Need:
+def _played(config: Config, shape: ModelShape, on: Device, length: int) -> Need:
     """Of a model that answers and learns nothing."""
-    return {"weights": shape.weights * _item(config), **_engine(config, shape, on)}
+    return {"weights": shape.weights * _item(config), **_engine(config, shape, on, length)}
 
 
-def _engine(config: Config, shape: ModelShape, on: Device) -> Need:
+def _engine(config: Config, shape: ModelShape, on: Device, length: int) -> Need:
     """Of an engine besides the weights of the trainer's model: vLLM's copy with its keys and values, or those of hf and
     the pass that reads prompts."""
     from ghar.llm.kv_cache import KEPT, read_at_once  # transformers
 
     engine, item = config.engine, _item(config)
     if engine.kind == "vllm":
-        tokens = step_tokens(on, longest(config, shape))
+        tokens = step_tokens(on, length)
         step = workspace(json.loads(shape.architecture), item, tokens)
         held = shape.weights * item + (engine.kv_cache_gb or 0) * GIB + step
         return {"engine": held if engine.memory is None else engine.memory * _gpu_memory(on)}
-    length = longest(config, shape)
     rows = min(engine.max_batch, max(1, read_at_once(on.kind) // length))
     reading = activations(_pass("rollout", config, shape, rows, rows * length))
     return {"engine": (engine.max_batch * length + KEPT) * shape.cached * item + reading}
@@ -186,14 +192,14 @@ def longest_of(config: Config) -> int:
     return min(config.model.max_length, OTHERS * config.env.history_tokens + INSTRUCTIONS)
 
 
-def _sft(config: Config, shape: ModelShape, processes: int, on: Device) -> Need:
+def _sft(config: Config, shape: ModelShape, processes: int, on: Device, length: int) -> Need:
     warmup = config.trainer.warmup
     rows = gcd(max(1, warmup.batch // processes), warmup.micro_batch)
-    busy = activations(_pass("sft", config, shape, rows, rows * longest(config, shape)))
+    busy = activations(_pass("sft", config, shape, rows, rows * length))
     return _training(config, shape, processes, on, busy, adapters=1, copies=1)
 
 
-def _rl(config: Config, shape: ModelShape, processes: int, on: Device) -> Need:
+def _rl(config: Config, shape: ModelShape, processes: int, on: Device, length: int) -> Need:
     """Besides training there are rollouts without gradients: adapters folded into a copy, all weights of ZeRO-3."""
     model, rl = config.model, config.trainer.rl
     lora, item = model.finetune == "lora", _item(config)
@@ -208,7 +214,7 @@ def _rl(config: Config, shape: ModelShape, processes: int, on: Device) -> Need:
         need["critic"] = own["weights"] + own["optimiser"] + (own["gradients"] if config.deepspeed.stage else 0)
         read = (need["weights"] + own["weights"]) * processes if config.deepspeed.stage == 3 else 0
     play = (shape.linear * item if lora else 0) + (need["weights"] * processes if config.deepspeed.stage == 3 else 0)
-    played = _engine(config, shape, on)["engine"]
+    played = _engine(config, shape, on, length)["engine"]
     if config.engine.kind == "vllm":
         need["engine"] = played
     else:  # it plays while nothing is trained

@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,7 @@ from ghar.device import GIB, Device, planned_for, this_device
 from ghar.envs import system as systems
 from ghar.envs.play import play, stage_of
 from ghar.envs.records import Records
-from ghar.envs.system import WORDS, DemoPretraining, System, Variant, words
+from ghar.envs.system import WORDS, DemoPretraining, System, Variant
 from ghar.episode import Act, Episode
 from ghar.errors import BadInput
 from ghar.llm.policy import FunctionPolicy, Policy
@@ -35,17 +37,25 @@ from ghar.trainers.rl.trajectory import Row
 PROBED = 24  # episodes
 TIMED = 1024  # tokens of a timed pass
 TOKENS_A_WORD = 1.5  # where there is no tokenizer yet
-LIBRARIES = 3 * GIB  # of host memory, besides weights and data
+LIBRARIES = 3 * GIB  # of host memory beside a GPU, besides weights and data
+
+Ids = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class EpisodeCounts:
-    """Of an episode, on average: calls of the model, tokens of their prompts and replies, and seconds besides."""
+    """Of an episode, on average: calls of the model, tokens of their prompts and replies, and seconds besides.
+
+    fresh: the share of the prompts' tokens that an engine reads, the rest being kept from other prompts; longest:
+    tokens of the longest prompt of all with the longest reply that it allows, None where it was not counted.
+    """
 
     calls: float
     prompt: float
     reply: float
     seconds: float
+    fresh: float = 1.0
+    longest: int | None = None
 
     @property
     def tokens(self) -> float:
@@ -78,8 +88,11 @@ class PlanPhase:
 
 @dataclass(frozen=True)
 class Plan:
-    """The phases of a run, and what it needs besides: bytes on the host, and on the disk of run_dir. device: cpu, cuda,
-    or the name of a GPU that is not here; free: bytes of it."""
+    """The phases of a run, and what it needs besides: bytes on the host, and on the disk of run_dir.
+
+    host: beside a GPU; on a CPU all of the process, with prompts as long as the probe's, where a phase's memory is with
+    the longest that may be. device: cpu, cuda, or the name of a GPU that is not here; free: bytes of it.
+    """
 
     phases: tuple[PlanPhase, ...]
     host: float
@@ -126,12 +139,15 @@ def make_plan(config: Config, gpus: tuple[int, Device] | None = None) -> Plan:
     if not system.agents:
         raise BadInput(f"system {system.name} has no agents, so there is nothing to train and to plan.")
     counted = probe(system, config)
+    held = psutil.Process().memory_info().rss  # libraries, data and indexes, before any weights
     speed = measure(config, shape, counted) if gpus is None else None
     processes, on = (processes_of(), this_device()) if gpus is None else gpus
-    memory = {name: sum(parts.values()) for name, parts in estimate(config, shape, processes, on=on).items()}
+    memory, likely = (
+        {name: sum(parts.values()) for name, parts in estimate(config, shape, processes, on=on, length=length).items()}
+        for length in (None, counted.longest)
+    )
     phases = tuple(phases_of(system, config, counted, speed, memory, processes))
-    weights = shape.weights * _item(config)
-    host = LIBRARIES + (weights if on.kind == "cuda" else max(memory.values()))
+    host = LIBRARIES + shape.weights * _item(config) if on.kind == "cuda" else held + max(likely.values())
     device, free = (on.kind, free_memory(on.kind)) if gpus is None else (on.name, on.memory)
     return Plan(phases, host, _disk(system, config, shape, counted), device, free, processes)
 
@@ -152,7 +168,8 @@ def phases_of(
     def add(name: str, episodes: float, trained: float, held: float, passes: float = 0.0, rules: float = 0.0) -> None:
         """episodes: played by the model; trained: tokens; passes: forward passes over tokens besides; rules: episodes
         played by no model."""
-        calls, read, sampled = (episodes * n for n in (counted.calls, counted.prompt, counted.reply))
+        read = episodes * counted.prompt * counted.fresh
+        calls, sampled = episodes * counted.calls, episodes * counted.reply
         seconds = None
         if speed is not None:
             seconds = (read + passes) / speed.read + sampled / speed.sample + trained / speed.train
@@ -164,11 +181,13 @@ def phases_of(
     if config.model.kind == "demo" and practice is not None and not packaged:
         add("base", 0, base.steps * base.batch * call, memory["sft"])
     samples = min(warmup.samples, len(cases.train))
+    rehearsed = 0.0 if system.training.examples else sum(system.training.rehearsal.values())  # episodes a sample
     if system.training.examples is None:
-        tries = samples * (1 + warmup.attempts) / 2  # between all right at once and all wrong
+        # between all right at once, each played with its opposite decisions too, and all wrong
+        tries = samples * ((1 + warmup.attempts) / 2 + (0.5 if system.training.shaping else 0) + rehearsed)
         rule = warmup.teacher == "scripted"
         add("teacher", 0 if rule else tries, 0, memory.get("teacher", 0), rules=tries if rule else 0)
-    add("sft", 0, warmup.epochs * samples * counted.tokens, memory["sft"])
+    add("sft", 0, warmup.epochs * samples * (1 + rehearsed) * counted.tokens, memory["sft"])
     names = config.eval.variants or system.listed
     asked = [system.variant(name).who for name in names]
     for name in (name for name in system.training.stages if name in asked):
@@ -217,11 +236,38 @@ def probe(system: System[Any], config: Config) -> EpisodeCounts:
     play(stage, chosen[:1], policy, seed=config.seed, title="Probe")  # what is read or built at the first look-up
     found: list[list[Episode]] = []
     seconds = _timed(lambda: found.append(play(stage, chosen, policy, seed=config.seed, title="Probe"))) / len(chosen)
-    episodes = found[0]
+    split, weight = _tokenizer(config)
+    acts = [[record.effect for record in _acts([episode])] for episode in found[0]]
+    prompts = [[split(act.prompt) for act in own] for own in acts]
+    lengths = [[weight * len(ids) for ids in own] for own in prompts]
     count = _counter(config)
-    prompts = [count(record.effect.prompt) for record in _acts(episodes)]
-    replies = [_reply(record, count) for record in _acts(episodes)]
-    return EpisodeCounts(len(prompts) / len(chosen), sum(prompts) / len(chosen), sum(replies) / len(chosen), seconds)
+    replies = sum(_reply(record, count) for record in _acts(found[0]))
+    ends = [
+        length + act.max_tokens
+        for own, of in zip(acts, lengths, strict=True)
+        for act, length in zip(own, of, strict=True)
+    ]
+    calls, read, sampled = (n / len(chosen) for n in (sum(map(len, lengths)), sum(map(sum, lengths)), replies))
+    longest = round(max(ends)) if ends else None
+    return EpisodeCounts(calls, read, sampled, seconds, fresh_share(prompts, config), longest)
+
+
+def fresh_share(prompts: Sequence[Sequence[Ids]], config: Config) -> float:
+    """The share of some episodes' prompts that engine hf reads, as many in flight and in a batch as will be."""
+    from ghar.llm.kv_cache import PrefixStore, tokens_read
+
+    if config.engine.kind != "hf":
+        return 1.0
+    store, read, flight = PrefixStore(), 0, config.env.in_flight
+    for first in range(0, len(prompts), flight):
+        for turn in zip_longest(*prompts[first : first + flight]):
+            asked = sorted((ids for ids in turn if ids), key=len)
+            for start in range(0, len(asked), config.engine.max_batch):
+                batch = asked[start : start + config.engine.max_batch]
+                read += tokens_read(batch, store)
+                for ids in batch:
+                    store.add(ids, [])
+    return read / max(1, sum(len(ids) for own in prompts for ids in own))
 
 
 def _acts(episodes: Sequence[Episode]) -> list[Any]:
@@ -233,18 +279,24 @@ def _reply(record: Any, count: Callable[[str], float]) -> float:
 
 
 def _counter(config: Config) -> Callable[[str], float]:
-    """Tokens of a text, by the model's own tokenizer where it has one already."""
+    """Tokens of a text."""
+    split, weight = _tokenizer(config)
+    return lambda text: weight * len(split(text))
+
+
+def _tokenizer(config: Config) -> tuple[Callable[[str], Ids], float]:
+    """What splits a text into tokens, by the model's own tokenizer where it has one already, else into words, and how
+    many tokens each of them is."""
     if config.model.kind == "pretrained":
         from transformers import AutoTokenizer
 
         from ghar.llm.models import model_path
 
-        try:
+        with suppress(OSError, ValueError):
             tokenizer = AutoTokenizer.from_pretrained(model_path(config))
-        except (OSError, ValueError):
-            return lambda text: TOKENS_A_WORD * words(text)
-        return lambda text: len(tokenizer(text)["input_ids"])
-    return lambda text: TOKENS_A_WORD * words(text)
+            return lambda text: tuple(tokenizer(text)["input_ids"]), 1.0
+    numbers: dict[str, int] = {}
+    return lambda text: tuple(numbers.setdefault(word, len(numbers)) for word in text.split()), TOKENS_A_WORD
 
 
 def measure(config: Config, shape: ModelShape, counted: EpisodeCounts) -> Speed:
@@ -262,6 +314,8 @@ def _seconds(
     config: Config, shape: ModelShape, layers: int, rows: int, length: int, reply: int, batch: int
 ) -> tuple[float, float, float]:
     """Of a training pass and a reading one over rows of `length` tokens, and of one token for each row of a batch."""
+    from ghar.llm.kv_cache import PrefixStore, grouped_heads, read_prompts  # transformers
+
     model, device = config.model, torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with device:
         base = architecture(shape.architecture, layers, model.dtype)
@@ -271,11 +325,17 @@ def _seconds(
     )  # fmt: skip
     ids, logp = np.full(length, 3, np.int64), np.zeros(length, np.float32)
     several = [Row(i, 0, length - reply, ids, logp, (), agent=0, role=0, trainable=True) for i in range(rows)]
-    with torch.no_grad():
-        prompts = torch.full((batch, length), 3, device=device)
-        cache: Any = base(prompts, use_cache=True, logits_to_keep=1).past_key_values
+    with torch.inference_mode(), grouped_heads(base):  # as engine hf samples
+        cache, _ = read_prompts(base, [(3,) * length] * batch, 0, PrefixStore(0))
         one = torch.full((batch, 1), 3, device=device)
-        step = _best(lambda: base(one, past_key_values=cache, use_cache=True))
+
+        def sample() -> None:
+            cache.mask = torch.cat([cache.mask, cache.mask.new_ones(batch, 1)], dim=1)
+            where = one.new_full((batch, 1), cache.columns)
+            how = {"attention_mask": cache.mask, "position_ids": where, "past_key_values": cache.cache}
+            base(input_ids=one, **how, use_cache=True, logits_to_keep=1)
+
+        step = _best(sample)
     actor = ActorCritic(base, how)
 
     def train() -> None:

@@ -6,11 +6,11 @@ these copies are most of a token's time behind a long prompt.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -29,11 +29,13 @@ SHARED = 32  # tokens that two prompts begin alike with, below which taking them
 READ = {"cpu": 1024, "cuda": 16384}  # padded tokens of prompts in one pass; a CPU gains nothing from more
 BLOCK = 64  # columns by which a cache grows
 KEPT = 16384  # tokens whose keys and values stay from call to call
+PIECE = 64  # tokens by which they are kept and dropped
 GROUPED = "ghar_sdpa"
 
 Model = Any  # a causal language model of transformers, or of peft around one
 Ids = tuple[int, ...]
 Layers = list[tuple[Tensor, Tensor]]  # keys and values [heads, tokens, width] of each layer
+Pieces = Sequence[Layers]  # of a text, one piece behind the other
 
 
 # ---------------------------------------------------------------- attention
@@ -126,7 +128,7 @@ class BatchCache:
         self.lengths = list(lengths)
         self.cache: Any = None
 
-    def write(self, rows: Sequence[int], shared: int, before: Layers | None, new: Layers) -> None:
+    def write(self, rows: Sequence[int], shared: int, before: Pieces, new: Layers) -> None:
         """Lay out one prompt in `rows`: the first `shared` tokens of `before`, then `new`."""
         if self.cache is None:
             self.cache = Cache(layers=[self._empty(keys, values) for keys, values in new])
@@ -134,8 +136,7 @@ class BatchCache:
             start = self.width - self.lengths[row]
             for number, (layer, fresh) in enumerate(zip(self.cache.layers, new, strict=True)):
                 for side, (whole, own) in enumerate(zip((layer.keys, layer.values), fresh, strict=True)):
-                    if before is not None:
-                        whole[row, :, start : start + shared] = before[number][side][:, :shared]
+                    _copy(before, number, side, whole[row, :, start : start + shared])
                     whole[row, :, start + shared : self.width] = own
 
     def _empty(self, keys: Tensor, values: Tensor) -> _GrowingLayer:
@@ -163,8 +164,30 @@ class BatchCache:
             layer.keys, layer.values = layer.keys[index], layer.values[index]
 
 
+def _copy(pieces: Pieces, layer: int, side: int, to: Tensor) -> None:
+    """Fill `to` [heads, tokens, width] with the first tokens of `pieces`."""
+    at = 0
+    for piece in pieces:
+        some = piece[layer][side][:, : to.shape[1] - at]
+        to[:, at : at + some.shape[1]] = some
+        at += some.shape[1]
+
+
+@dataclass(eq=False)
+class _Piece:
+    """Up to `PIECE` tokens of kept texts. below: the pieces that follow it in some text."""
+
+    ids: Ids
+    layers: Layers
+    below: list[_Piece] = field(default_factory=list)
+
+
 class PrefixStore:
-    """Keys and values of token sequences that were read before, up to `most` tokens, the least recently used leave."""
+    """Keys and values of texts that were read before, up to `most` tokens, as a tree of pieces.
+
+    What texts begin alike with is kept once. The pieces that were used least recently leave, the end of a text before
+    its beginning.
+    """
 
     def __init__(self, most: int = KEPT):
         self.most = most
@@ -172,31 +195,61 @@ class PrefixStore:
 
     def clear(self) -> None:
         """Forget all: the weights are others."""
-        self._held: OrderedDict[Ids, Layers] = OrderedDict()
-        self._sorted: list[Ids] = []
+        self._root = _Piece((), [])
+        # each piece with the one above it, which stands further behind; without a circle memory is given back at once
+        self._held: OrderedDict[_Piece, _Piece] = OrderedDict()
         self._tokens = 0
 
     def add(self, ids: Ids, layers: Layers) -> None:
-        """Keep a copy of `layers`."""
-        if len(ids) < SHARED or len(ids) > self.most or ids in self._held:
+        """Keep a copy of `layers`, where it is not kept yet."""
+        if min(len(ids), self.most) < SHARED:
             return
-        self._held[ids] = [(keys.clone(), values.clone()) for keys, values in layers]
-        insort(self._sorted, ids)
-        self._tokens += len(ids)
+        path, at = self._path(ids)
+        if at % PIECE and at < len(ids):  # `ids` part from the last piece within, or go on where it ends early
+            last, at = path.pop(), at - at % PIECE
+            if ids[at : at + len(last.ids)] == last.ids:
+                self._drop(last)
+        for start in range(at, len(ids), PIECE):
+            part = slice(start, min(start + PIECE, len(ids)))
+            above = path[-1] if path else self._root
+            own = [(keys[:, part].clone(), values[:, part].clone()) for keys, values in layers]
+            path.append(_Piece(ids[part], own))
+            above.below.append(path[-1])
+            self._tokens += len(path[-1].ids)
+        self._use(path)
         while self._tokens > self.most:
-            old, _ = self._held.popitem(last=False)
-            del self._sorted[bisect_left(self._sorted, old)]
-            self._tokens -= len(old)
+            self._drop(next(iter(self._held)))
 
-    def find(self, ids: Ids) -> tuple[int, Layers | None]:
-        """How many tokens of `ids` some sequence begins with, and its keys and values."""
-        at = bisect_left(self._sorted, ids)
-        beside = self._sorted[max(0, at - 1) : at + 1]
-        shared, best = max(((alike(ids, near), near) for near in beside), default=(0, ()))
+    def find(self, ids: Ids) -> tuple[int, Pieces]:
+        """How many tokens of `ids` some kept text begins with, and its pieces."""
+        path, shared = self._path(ids)
         if shared < SHARED:
-            return 0, None
-        self._held.move_to_end(best)
-        return shared, self._held[best]
+            return 0, ()
+        self._use(path)
+        return shared, [piece.layers for piece in path]
+
+    def _path(self, ids: Ids) -> tuple[list[_Piece], int]:
+        """The pieces that `ids` begin with, the last one perhaps in part, and how many tokens these are."""
+        path: list[_Piece] = []
+        at, last = 0, self._root
+        while at % PIECE == 0 and last.below:
+            rest = ids[at : at + PIECE]
+            shared, near = max(((alike(piece.ids, rest), piece) for piece in last.below), key=lambda pair: pair[0])
+            if not shared:
+                break
+            path.append(near)
+            at, last = at + shared, near
+        return path, at
+
+    def _use(self, path: Sequence[_Piece]) -> None:
+        for above, piece in reversed([*pairwise((self._root, *path))]):
+            self._held[piece] = above
+            self._held.move_to_end(piece)
+
+    def _drop(self, piece: _Piece) -> None:
+        """Forget a piece with nothing below it."""
+        self._held.pop(piece).below.remove(piece)
+        self._tokens -= len(piece.ids)
 
 
 def alike(one: Ids, other: Ids) -> int:
@@ -219,13 +272,14 @@ def windowed(model: Model) -> bool:
 @dataclass(frozen=True)
 class _Prompt:
     """A distinct prompt. rows: where it is wanted; source: an earlier prompt of the same call that it begins alike with
-    for `shared` tokens, or None; kept: the same from the store; level: how many prompts must be read before it."""
+    for `shared` tokens, or None; kept: the same from the store, or nothing; level: how many prompts must be read before
+    it."""
 
     ids: Ids
     rows: list[int]
     shared: int = 0
     source: int | None = None
-    kept: Layers | None = None
+    kept: Pieces = ()
     level: int = 0
 
 
@@ -245,9 +299,14 @@ def read_prompts(model: Model, prompts: Sequence[Ids], pad: int, store: PrefixSt
     return cache, torch.stack([logits[row] for row in range(len(prompts))])
 
 
-def _before(cache: BatchCache, plan: Sequence[_Prompt], prompt: _Prompt) -> Layers | None:
+def _before(cache: BatchCache, plan: Sequence[_Prompt], prompt: _Prompt) -> Pieces:
     """The keys and values that a prompt's first `shared` tokens are taken from."""
-    return prompt.kept if prompt.source is None else cache.row(plan[prompt.source].rows[0], prompt.shared)
+    return prompt.kept if prompt.source is None else [cache.row(plan[prompt.source].rows[0], prompt.shared)]
+
+
+def tokens_read(prompts: Sequence[Ids], store: PrefixStore) -> int:
+    """How many tokens of `prompts` a call of `read_prompts` reads."""
+    return sum(len(prompt.ids) - prompt.shared for prompt in _planned(prompts, store, share=True))
 
 
 def _planned(prompts: Sequence[Ids], store: PrefixStore, share: bool) -> list[_Prompt]:
@@ -264,7 +323,7 @@ def _planned(prompts: Sequence[Ids], store: PrefixStore, share: bool) -> list[_P
         while near >= SHARED and (up := found[source].source) is not None and found[source].shared >= near:
             source = up  # what it begins alike with stands there already, and can be read sooner
         if near >= SHARED and near > held:
-            found.append(_Prompt(ids, rows[ids], min(near, len(ids) - 1), source, None, found[source].level + 1))
+            found.append(_Prompt(ids, rows[ids], min(near, len(ids) - 1), source, (), found[source].level + 1))
         else:
             found.append(_Prompt(ids, rows[ids], min(held, len(ids) - 1), None, kept))
     return found
@@ -286,9 +345,7 @@ def _groups(plan: Sequence[_Prompt], most: int) -> Iterator[list[int]]:
         yield group
 
 
-def _read(
-    model: Model, prompts: Sequence[_Prompt], before: Sequence[Layers | None], pad: int
-) -> list[tuple[Layers, Tensor]]:
+def _read(model: Model, prompts: Sequence[_Prompt], before: Sequence[Pieces], pad: int) -> list[tuple[Layers, Tensor]]:
     """Of each prompt the keys and values of its tokens behind the shared ones, and the logits of its last token.
 
     What stands before is padded on the left, and so is what is read: columns between them are masked.
@@ -312,17 +369,16 @@ def _read(
     ]
 
 
-def _placed(before: Sequence[Layers | None], shared: Sequence[int], room: int) -> Cache:
+def _placed(before: Sequence[Pieces], shared: Sequence[int], room: int) -> Cache:
     """A cache of what stands before each row, zeros on the left, room for `room` tokens on the right."""
-    like = next(layers for layers in before if layers is not None)
+    like = next(pieces[0] for pieces in before if pieces)
     width = max(shared)
 
     def side(number: int, which: int) -> Tensor:
         own = like[number][which]
         found = own.new_zeros(len(before), own.shape[0], width + room, own.shape[2])
-        for row, (layers, tokens) in enumerate(zip(before, shared, strict=True)):
-            if layers is not None:
-                found[row, :, width - tokens : width] = layers[number][which][:, :tokens]
+        for row, (pieces, tokens) in enumerate(zip(before, shared, strict=True)):
+            _copy(pieces, number, which, found[row, :, width - tokens : width])
         return found
 
     return Cache(layers=[_GrowingLayer(side(n, 0), side(n, 1), width) for n in range(len(like))])

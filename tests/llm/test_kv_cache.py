@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -26,14 +28,17 @@ def counted(model: Any) -> list[int]:
 
 
 @settings(max_examples=25)
-@given(st.data(), st.integers(1, 60), st.integers(0, 200))
-def test_logits_and_caches_are_those_of_each_prompt_alone(data: st.DataObject, most: int, kept: int) -> None:
+@given(st.data(), st.integers(1, 60), st.integers(0, 200), st.sampled_from([1, 3, 8, 64]))
+def test_logits_and_caches_are_those_of_each_prompt_alone(
+    data: st.DataObject, most: int, kept: int, piece: int
+) -> None:
     """Any prompts, in two calls, whatever is shared, read together and kept between them."""
     model, store = tiny_model().eval(), PrefixStore(kept)
     heads = data.draw(st.lists(st.lists(TOKEN, min_size=1, max_size=20).map(tuple), min_size=1, max_size=3))
     prompt = st.lists(st.sampled_from(heads), min_size=1, max_size=3).map(lambda parts: sum(parts, ()))
     with pytest.MonkeyPatch.context() as patch, torch.inference_mode():
         patch.setattr(kv_cache, "SHARED", 2)
+        patch.setattr(kv_cache, "PIECE", piece)
         patch.setattr(kv_cache, "READ", {"cpu": most, "cuda": most})
         for _ in range(2):
             prompts = data.draw(st.lists(prompt, min_size=1, max_size=6))
@@ -45,7 +50,54 @@ def test_logits_and_caches_are_those_of_each_prompt_alone(data: st.DataObject, m
                     assert torch.allclose(own[0], layer.keys[0], atol=1e-4)
                     assert torch.allclose(own[1], layer.values[0], atol=1e-4)
                 store.add(ids, cache.row(row, len(ids)))
-    assert store._tokens == sum(map(len, store._held)) <= kept and sorted(store._held) == store._sorted
+    assert store._tokens == sum(len(one.ids) for one in store._held) <= kept
+    assert all(above in {*store._held, store._root} and one in above.below for one, above in store._held.items())
+
+
+@given(st.lists(st.lists(st.sampled_from([2, 3]), max_size=12).map(tuple), max_size=12), st.sampled_from([1, 3, 64]))
+def test_a_text_that_is_kept_is_found_whole_and_kept_once(texts: list[tuple[int, ...]], piece: int) -> None:
+    """Pieces are views of what was read, and no two beside each other begin with all of one another."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kv_cache, "SHARED", 1)
+        patch.setattr(kv_cache, "PIECE", piece)
+        store = PrefixStore(1000)
+        for ids in texts:
+            line = torch.tensor(ids, dtype=torch.float)[None, :, None]
+            store.add(ids, [(line, -line)])
+        for ids in texts:
+            shared, pieces = store.find(ids)
+            found = torch.cat([layers[0][0][0, :, 0] for layers in pieces])[:shared] if pieces else torch.zeros(0)
+            assert shared == len(ids) and found.tolist() == list(ids)
+        for one in (*store._held, store._root):
+            full = [other.ids for other in one.below if len(other.ids) == piece]
+            assert len(full) == len(set(full))
+            assert not any(a is not b and b.ids[: len(a.ids)] == a.ids for a in one.below for b in one.below)
+
+
+def test_memory_is_given_back_at_once() -> None:
+    store, lines = PrefixStore(), torch.zeros(1, 999, 1)
+    store.add(tuple(range(500)), [(lines, lines)])
+    held = next(iter(store._held))
+    gone = weakref.ref(held.layers[0][0])
+    del held
+    gc.disable()
+    try:
+        store.clear()
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_the_end_of_the_oldest_text_leaves_first() -> None:
+    store, layers = PrefixStore(5 * kv_cache.PIECE), [(torch.zeros(1, 999, 1), torch.zeros(1, 999, 1))]
+    head = tuple(range(kv_cache.PIECE))
+    texts = [head + (100 + i,) * kv_cache.PIECE * 2 for i in range(3)]
+    for ids in texts[:2]:
+        store.add(ids, layers)
+    assert [store.find(ids)[0] for ids in texts[:2]] == [192, 192]
+    store.add(texts[2], layers)
+    assert [store.find(ids)[0] for ids in texts] == [64, 192, 192]
+    assert store.find((1, 2, 3)) == (0, ())
 
 
 def test_what_prompts_share_is_read_once_also_by_a_later_call() -> None:

@@ -14,7 +14,7 @@ from ghar.inputs import missing
 from ghar.launch.entry import load
 from ghar.trainers import memory
 from ghar.trainers.memory import estimate, fitted, shape_of, shaped
-from ghar.trainers.plan import EpisodeCounts, PlanPhase, Speed, make_plan, phases_of, show
+from ghar.trainers.plan import EpisodeCounts, PlanPhase, Speed, fresh_share, make_plan, phases_of, show
 from tests.running import run_python
 from tests.trainers.test_activation_memory import architecture
 
@@ -41,6 +41,22 @@ def test_calls_tokens_and_hours_by_hand(tmp_path: Path) -> None:
     seconds = (300 * episodes + 20 * 16 * 306) / 1000 + 6 * episodes / 10 + one.trained / 100 + 0.5 * episodes
     assert one.seconds == pytest.approx(seconds) and two.seconds == pytest.approx(seconds / 2)
     assert one.memory == 3.0
+    kept = phases(replace(counted, fresh=0.25), speed, 1, *own)["rl"]
+    assert kept.seconds == pytest.approx(seconds - 0.75 * 300 * episodes / 1000)
+
+
+def test_what_an_engine_keeps_of_prompts_is_not_planned_to_be_read_again() -> None:
+    """Two episodes of one record: both in flight, in turn, and with an engine that is not asked what it keeps."""
+    record = tuple(range(100))
+    prompts = [[(*record, 200), (*record, 200, 201)], [(*record, 300)]]
+    every = 101 + 102 + 101
+    for flight, batch in ((2, 2), (2, 1), (1, 1)):
+        config = load([f"env.in_flight={flight}", f"engine.max_batch={batch}"])
+        assert fresh_share(prompts, config) == pytest.approx((101 + 1 + 1) / every)
+    apart = [[tuple(range(1000 * i, 1000 * i + 900)) for _ in range(2)] for i in range(30)]
+    assert fresh_share(apart, load(["env.in_flight=30", "engine.max_batch=8"])) > 0.9  # more than is kept
+    assert fresh_share(apart, load(["env.in_flight=8", "engine.max_batch=8"])) == pytest.approx(901 / 1800)
+    assert fresh_share(prompts, load(["engine=vllm"])) == 1.0
 
 
 @pytest.mark.slow
