@@ -28,7 +28,7 @@ from ghar.llm.policy import FunctionPolicy, Policy
 from ghar.llm.vllm_build import free_memory
 from ghar.trainers.activation_memory import architecture
 from ghar.trainers.base import packaged_base
-from ghar.trainers.memory import ModelShape, estimate, processes_of, shape_of
+from ghar.trainers.memory import ModelShape, checkpoint_copy, estimate, processes_of, shape_of
 from ghar.trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
 from ghar.trainers.rl.trajectory import Row
 
@@ -131,7 +131,8 @@ def make_plan(config: Config, gpus: tuple[int, Device] | None = None) -> Plan:
     memory = {name: sum(parts.values()) for name, parts in estimate(config, shape, processes, on=on).items()}
     phases = tuple(phases_of(system, config, counted, speed, memory, processes))
     weights = shape.weights * _item(config)
-    host = LIBRARIES + (weights if on.kind == "cuda" else max(memory.values()))
+    copied = checkpoint_copy(config, shape, processes) if config.trainer.rl.updates else 0
+    host = LIBRARIES + (weights + copied if on.kind == "cuda" else max(memory.values()))
     device, free = (on.kind, free_memory(on.kind)) if gpus is None else (on.name, on.memory)
     return Plan(phases, host, _disk(system, config, shape, counted), device, free, processes)
 
