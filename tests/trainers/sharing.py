@@ -85,6 +85,10 @@ def killed(deepspeed: DeepspeedConfig, finetune: str) -> dict:
     return found
 
 
+# transformers takes 16 bits under DeepSpeed on a GPU alone
+ON_CPU = patch("transformers.training_args.is_torch_bf16_gpu_available", return_value=True)
+
+
 def six(deepspeed: DeepspeedConfig, finetune: str, keep: Path | None = None, dtype: str = "float32") -> dict:
     """`best` in batches that two and three processes can share."""
     return best(deepspeed, finetune, keep, batch_size=6, micro_batch=3, dtype=dtype)
@@ -124,7 +128,7 @@ def back_gone_on(deepspeed: DeepspeedConfig, finetune: str) -> dict:
 
 
 def narrow_begun(deepspeed: DeepspeedConfig, finetune: str) -> dict:
-    """`sft_begun` in bfloat16: float32 masters and moments as its newest checkpoint was saved."""
+    """`sft_begun` in bfloat16: float32 masters as its newest checkpoint was saved."""
     found: list[dict] = []
     make = sft_module._callback
 
@@ -139,13 +143,13 @@ def narrow_begun(deepspeed: DeepspeedConfig, finetune: str) -> dict:
         callback.on_save = on_save
         return callback
 
-    with patch.object(sft_module, "_callback", noting):
+    with patch.object(sft_module, "_callback", noting), ON_CPU:
         sft_begun(deepspeed, finetune, "narrow", "bfloat16")
     return found[-1]
 
 
 def narrow_gone_on(deepspeed: DeepspeedConfig, finetune: str) -> dict:
-    """Masters and moments of `narrow_begun` as another number of processes has read them, and trains on."""
+    """Masters of `narrow_begun` as another number of processes has read them, and trains on."""
     found: list[dict] = []
     load = zero_checkpoint.load_checkpoint
 
@@ -153,7 +157,7 @@ def narrow_gone_on(deepspeed: DeepspeedConfig, finetune: str) -> dict:
         load(engine, *of, **more)
         found.append(masters(engine.module))
 
-    with patch.object(zero_checkpoint, "load_checkpoint", noting):
+    with patch.object(zero_checkpoint, "load_checkpoint", noting), ON_CPU:
         sft_gone_on(deepspeed, finetune, "narrow", "bfloat16")
     return found[0]
 
@@ -278,18 +282,13 @@ def narrow_actor(deepspeed: DeepspeedConfig, finetune: str) -> tuple[ActorCritic
 
 
 def masters(module: torch.nn.Module) -> dict:
-    """Sum and first numbers of each trained weight's float32 master, and of its moments."""
-    from deepspeed.utils import (  # pyright: ignore[reportMissingImports]
-        safe_get_full_fp32_param,
-        safe_get_full_optimizer_state,
-    )
+    """Sum and first numbers of each trained weight's float32 master."""
+    from deepspeed.utils import safe_get_full_fp32_param  # pyright: ignore[reportMissingImports]
 
-    trained = [p for p in module.parameters() if p.requires_grad]
-    whole = [safe_get_full_fp32_param(p).double() for p in trained]  # type: ignore
+    whole = [safe_get_full_fp32_param(p).double() for p in module.parameters() if p.requires_grad]  # type: ignore
     narrow = [w.to(torch.bfloat16).double() for w in whole]
     lost = sum(float((w - n).abs().sum()) for w, n in zip(whole, narrow, strict=True))
-    moments = [safe_get_full_optimizer_state(p, name).double() for p in trained for name in ("exp_avg", "exp_avg_sq")]
-    return {"lost": lost, "masters": [[float(w.sum()), *w.flatten()[:5].tolist()] for w in (*whole, *moments)]}
+    return {"lost": lost, "masters": [[float(w.sum()), *w.flatten()[:5].tolist()] for w in whole]}
 
 
 def kept_in(deepspeed: DeepspeedConfig, finetune: str, what: str = "policy") -> Path:

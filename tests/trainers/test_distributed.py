@@ -124,8 +124,8 @@ def test_two_processes_under_zero_train_like_one(both: Callable[[str], Numbers],
 
 @needs_deepspeed
 def test_three_processes_go_on_from_a_checkpoint_of_two(three: tuple[Numbers, Numbers], alone: Numbers):
-    """Every stage, LoRA and full, of SFT, RL and a critic of its own; in 16 bits the float32 masters and moments of SFT
-    and RL, to the last bit; for other numbers see test_resharding.py."""
+    """Every stage, LoRA and full, of SFT, RL and a critic of its own; in 16 bits the float32 masters of SFT and RL, to
+    the last bit; for other numbers see test_resharding.py."""
     begun, found = three
     for job, values in found.items():
         what, _, finetune = job.split(":")
