@@ -100,6 +100,7 @@ WHAT: dict[str, Callable[[argparse.Namespace], Any]] = {
     "flips": lambda a: bench("flips").flips(a.folder, count=round(10_000 * a.share), seed=a.seeds),
     "hostile": lambda a: bench("hostile").hostile(share=a.share, seed=a.seeds),
     "silence": lambda a: bench("silence").silence(a.folder),
+    "saves": lambda a: bench("saves").saves(a.folder, a.seeds),
     "kills": lambda a: bench("kills").kills(a.folder, count=max(1, round(50 * a.share)), seed=a.seeds),
     "environments": lambda a: bench("environments").environments(a.share),
     "clients": lambda a: bench("clients").clients(a.folder),

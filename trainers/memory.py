@@ -196,7 +196,7 @@ def _sft(config: Config, shape: ModelShape, processes: int, on: Device, length: 
     warmup = config.trainer.warmup
     rows = gcd(max(1, warmup.batch // processes), warmup.micro_batch)
     busy = activations(_pass("sft", config, shape, rows, rows * length))
-    return _training(config, shape, processes, on, busy, adapters=1, copies=1)
+    return _training(config, shape, processes, on, busy, copies=1)
 
 
 def _rl(config: Config, shape: ModelShape, processes: int, on: Device, length: int) -> Need:
@@ -206,10 +206,10 @@ def _rl(config: Config, shape: ModelShape, processes: int, on: Device, length: i
     # full fine-tuning keeps a copy as its reference
     copies = 2 if not lora and (rl.kl > 0 or "eq16" in rl.as_printed) else 1
     busy = activations(_pass("rl", config, shape, 1, rl.micro_tokens))
-    need = _training(config, shape, processes, on, busy, adapters=1, copies=copies)
+    need = _training(config, shape, processes, on, busy, copies=copies)
     read = 0.0  # of the critic, while all of its weights are gathered beside the policy's
     if has_critic(config):
-        own = _training(config, shape, processes, on, 0, adapters=1, copies=0 if lora else 1)
+        own = _training(config, shape, processes, on, 0, copies=0 if lora else 1)
         # plain, it has gradients when the policy has none; ZeRO keeps room for either's
         need["critic"] = own["weights"] + own["optimiser"] + (own["gradients"] if config.deepspeed.stage else 0)
         read = (need["weights"] + own["weights"]) * processes if config.deepspeed.stage == 3 else 0
@@ -220,7 +220,17 @@ def _rl(config: Config, shape: ModelShape, processes: int, on: Device, length: i
     else:  # it plays while nothing is trained
         play += played
     need["activations"] = max(need["activations"], play - need["gradients"], read - need["gradients"])
+    if on.kind == "cpu":
+        need["checkpoint"] = checkpoint_copy(config, shape, processes)
     return need
+
+
+def checkpoint_copy(config: Config, shape: ModelShape, processes: int) -> float:
+    """Bytes of host memory that RL's checkpoint is written from while training goes on: the trained weights, which
+    process 0 alone copies, and a process's part of the optimiser's state."""
+    own = 4 if config.deepspeed.stage is None else _item(config)
+    copied = _trained(config, shape) * own + _moments(config, shape, processes)
+    return copied * (2 if has_critic(config) else 1)
 
 
 def _pass(
@@ -233,25 +243,33 @@ def _pass(
     )  # fmt: skip
 
 
-def _training(
-    config: Config, shape: ModelShape, processes: int, on: Device, busy: float, adapters: int, copies: int
-) -> Need:
-    """Bytes of a training pass. busy: of its activations; adapters, copies: how many there are of either."""
+def _training(config: Config, shape: ModelShape, processes: int, on: Device, busy: float, copies: int) -> Need:
+    """Bytes of a training pass. busy: of its activations; copies: how many there are of the weights."""
     model, stage, item = config.model, config.deepspeed.stage, _item(config)
     lora = model.finetune == "lora"
-    trained = adapters * (model.lora_rank or 0) * shape.ends if lora else shape.weights
+    trained = _trained(config, shape)
     own = 4 if stage is None else item  # what is trained without DeepSpeed is float32: adapters, SFT's masters
     held = copies * shape.weights * (item if lora else own) + (trained * own if lora else 0)
-    masters = 2 * own if stage is None else 12  # AdamW's moments; DeepSpeed's work on float32 masters
     summed = 4 if stage else own  # bytes of a number in which gradients add up
     away = config.deepspeed.offload and on.kind == "cuda"
-    moments = trained * masters / (processes if (stage or 0) >= 1 else 1)
     return {
         "weights": held / (processes if stage == 3 else 1),
-        "optimiser": 0 if away else moments,
+        "optimiser": 0 if away else _moments(config, shape, processes),
         "gradients": trained * summed / (processes if (stage or 0) >= (1 if item == 2 else 2) else 1),
         "activations": max(busy, trained * own if on.kind == "cuda" else 0),  # AdamW steps on all at once there
     }
+
+
+def _trained(config: Config, shape: ModelShape) -> int:
+    """How many weights of a policy are trained."""
+    return (config.model.lora_rank or 0) * shape.ends if config.model.finetune == "lora" else shape.weights
+
+
+def _moments(config: Config, shape: ModelShape, processes: int) -> float:
+    """Bytes of a process's part of AdamW's state; DeepSpeed's works on float32 masters."""
+    stage = config.deepspeed.stage
+    masters = 2 * 4 if stage is None else 12
+    return _trained(config, shape) * masters / (processes if (stage or 0) >= 1 else 1)
 
 
 def _item(config: Config) -> int:

@@ -30,7 +30,7 @@ from ghar.llm.policy import FunctionPolicy, Policy
 from ghar.llm.vllm_build import free_memory
 from ghar.trainers.activation_memory import architecture
 from ghar.trainers.base import packaged_base
-from ghar.trainers.memory import ModelShape, estimate, processes_of, shape_of
+from ghar.trainers.memory import ModelShape, checkpoint_copy, estimate, processes_of, shape_of
 from ghar.trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
 from ghar.trainers.rl.trajectory import Row
 
@@ -147,7 +147,9 @@ def make_plan(config: Config, gpus: tuple[int, Device] | None = None) -> Plan:
         for length in (None, counted.longest)
     )
     phases = tuple(phases_of(system, config, counted, speed, memory, processes))
-    host = LIBRARIES + shape.weights * _item(config) if on.kind == "cuda" else held + max(likely.values())
+    copied = checkpoint_copy(config, shape, processes) if config.trainer.rl.updates else 0
+    beside = LIBRARIES + shape.weights * _item(config) + copied  # a GPU
+    host = beside if on.kind == "cuda" else held + max(likely.values())
     device, free = (on.kind, free_memory(on.kind)) if gpus is None else (on.name, on.memory)
     return Plan(phases, host, _disk(system, config, shape, counted), device, free, processes)
 

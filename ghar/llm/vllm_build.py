@@ -179,6 +179,7 @@ def build(model: Any, settings: VLLMSettings) -> tuple[Any, str]:
 def _start(model: Any, settings: VLLMSettings, device: str) -> Any:
     from vllm.config import WeightTransferConfig  # pyright: ignore[reportMissingImports]
     from vllm.engine.arg_utils import EngineArgs  # pyright: ignore[reportMissingImports]
+    from vllm.usage.usage_lib import UsageContext  # pyright: ignore[reportMissingImports]
     from vllm.v1.engine.llm_engine import LLMEngine  # pyright: ignore[reportMissingImports]
 
     from ghar.llm.vllm_sync import BACKEND, register_backend
@@ -217,7 +218,8 @@ def _start(model: Any, settings: VLLMSettings, device: str) -> Any:
                 # under torchrun every process has an engine of its own, beside the trainer's process group
                 distributed_executor_backend="external_launcher" if dist.is_initialized() else None,
                 **more,
-            )
+            ),
+            usage_context=UsageContext.LLM_CLASS,  # as its own offline class; `step_tokens` says what that reads
         )
 
 

@@ -14,6 +14,7 @@ from ghar.errors import BadInput
 from ghar.llm.vllm_build import (
     LOGITS,
     VLLMSettings,
+    build,
     check_adapters,
     check_installed,
     check_memory,
@@ -81,9 +82,17 @@ def test_a_step_reads_as_many_tokens_as_offline_use_allows(monkeypatch):
 
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
 @pytest.mark.slow
-def test_that_is_what_vllm_takes_itself():
+def test_that_is_what_vllm_takes_itself(model, monkeypatch):
+    """It is started with the context whose defaults these are."""
     from vllm.engine.arg_utils import EngineArgs
     from vllm.usage.usage_lib import UsageContext
+    from vllm.v1.engine.llm_engine import LLMEngine
 
     tokens, _ = EngineArgs.get_batch_defaults(world_size=1)
     assert tokens[UsageContext.LLM_CLASS] == step_tokens(CPU, 1)
+    started = []
+    monkeypatch.setattr(LLMEngine, "from_engine_args", lambda args, **more: started.append((args, more)))
+    build(model, SETTINGS)
+    ((args, more),) = started
+    assert more == {"usage_context": UsageContext.LLM_CLASS}
+    assert args.max_num_batched_tokens == step_tokens(this_device(), 4096)

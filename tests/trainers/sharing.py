@@ -6,15 +6,18 @@ none, 0, 1, 2, 3 (offload appended: 2offload); or die, in which the second proce
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import signal
 import sys
 import tempfile
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -22,6 +25,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from ghar.config import DeepspeedConfig
+from ghar.errors import BadInput
 from ghar.launch.entry import load
 from ghar.rewards.compose import EpisodeReward
 from ghar.trainers.rl.actor_critic import ActorCritic
@@ -33,8 +37,10 @@ from ghar.trainers.rl.sampling import telling
 from ghar.trainers.rl.state import State, states, width
 from ghar.trainers.rl.trajectory import Trajectories
 from ghar.trainers.runs import checkpoint, manifest
+from ghar.trainers.runs.checkpoint_writer import CheckpointWriter
 from ghar.trainers.runs.distributed import gather, on_main, rank, share, together, world
 from ghar.trainers.sft import run as sft_module
+from ghar.trainers.sft import zero_checkpoint
 from ghar.trainers.sft.run import run_sft
 from tests.trainers.minibatch import select
 from tests.trainers.test_critic import episodes
@@ -50,13 +56,14 @@ def sft(deepspeed: DeepspeedConfig, finetune: str, keep: Path | None = None) -> 
     return {"curve": [[row["loss"], row["accuracy"]] for row in result.curve], "weight": weight.flatten()[:50].tolist()}
 
 
-def best(deepspeed: DeepspeedConfig, finetune: str, keep: Path | None = None, **batches: int) -> dict:
+def best(deepspeed: DeepspeedConfig, finetune: str, keep: Path | None = None, **other: Any) -> dict:
     """`sft` of weighted pairs, whose validation loss is lowest before the end; seven pairs, so that batches are odd."""
-    settings = replace(SETTINGS, deepspeed=deepspeed, finetune=finetune, rank=4, log_every=3, lr=1e-2, **batches)
+    settings = replace(SETTINGS, deepspeed=deepspeed, finetune=finetune, rank=4, log_every=3, lr=1e-2, **other)
     data = [replace(pair, weight=0.5 + i % 2) for i, pair in enumerate(pairs())]
     valid = [replace(pair, completion_ids=[40, 41]) for pair in pairs(7)]
-    result = run_sft(tiny_model(), tiny_tokenizer(), data, settings, keep, valid=valid)
-    weight = result.model.model.layers[1].mlp.up_proj.weight
+    model = tiny_model().to(getattr(torch, settings.dtype))
+    result = run_sft(model, tiny_tokenizer(), data, settings, keep, valid=valid)
+    weight = result.model.model.layers[1].mlp.up_proj.weight.float()
     curve = [[row["loss"], row["accuracy"], row["valid_loss"]] for row in result.curve]
     return {"curve": curve, "step": result.step, "weight": weight.flatten()[:50].tolist()}
 
@@ -78,17 +85,21 @@ def killed(deepspeed: DeepspeedConfig, finetune: str) -> dict:
     return found
 
 
-def six(deepspeed: DeepspeedConfig, finetune: str, keep: Path | None = None) -> dict:
+# transformers takes 16 bits under DeepSpeed on a GPU alone
+ON_CPU = patch("transformers.training_args.is_torch_bf16_gpu_available", return_value=True)
+
+
+def six(deepspeed: DeepspeedConfig, finetune: str, keep: Path | None = None, dtype: str = "float32") -> dict:
     """`best` in batches that two and three processes can share."""
-    return best(deepspeed, finetune, keep, batch_size=6, micro_batch=3)
+    return best(deepspeed, finetune, keep, batch_size=6, micro_batch=3, dtype=dtype)
 
 
-def sft_begun(deepspeed: DeepspeedConfig, finetune: str) -> dict:
+def sft_begun(deepspeed: DeepspeedConfig, finetune: str, what: str = "sft", dtype: str = "float32") -> dict:
     """`six`, given up behind its best step."""
     make = sft_module._callback
     sft_module._callback = killer(make, 11)
     try:
-        six(deepspeed, finetune, kept_in(deepspeed, finetune, "sft"))
+        six(deepspeed, finetune, kept_in(deepspeed, finetune, what), dtype)
         raise AssertionError("it was not killed")
     except Killed:
         return {}
@@ -96,14 +107,59 @@ def sft_begun(deepspeed: DeepspeedConfig, finetune: str) -> dict:
         sft_module._callback = make
 
 
-def sft_gone_on(deepspeed: DeepspeedConfig, finetune: str) -> dict:
+def sft_gone_on(deepspeed: DeepspeedConfig, finetune: str, what: str = "sft", dtype: str = "float32") -> dict:
     """`six` to its end, by another number of processes, which read the best weights of the first ones."""
-    folder = kept_in(deepspeed, finetune, "sft")
+    folder = kept_in(deepspeed, finetune, what)
     kept = [int(found.name.removeprefix("checkpoint-")) for found in folder.glob("checkpoint-*")]
     assert max(kept) == 9
-    result = six(deepspeed, finetune, folder)
+    result = six(deepspeed, finetune, folder, dtype)
     assert result["step"] in kept
     return result
+
+
+def back_begun(deepspeed: DeepspeedConfig, finetune: str) -> dict:
+    """`sft_begun` by the larger number of processes."""
+    return sft_begun(deepspeed, finetune, "back")
+
+
+def back_gone_on(deepspeed: DeepspeedConfig, finetune: str) -> dict:
+    """`sft_gone_on` by the smaller number of processes."""
+    return sft_gone_on(deepspeed, finetune, "back")
+
+
+def narrow_begun(deepspeed: DeepspeedConfig, finetune: str) -> dict:
+    """`sft_begun` in bfloat16: float32 masters as its newest checkpoint was saved."""
+    found: list[dict] = []
+    make = sft_module._callback
+
+    def noting(*args: Any) -> Any:
+        callback = make(*args)
+        save = callback.on_save
+
+        def on_save(*of: Any, model: Any, **more: Any) -> None:
+            found.append(masters(model))
+            save(*of, model=model, **more)
+
+        callback.on_save = on_save
+        return callback
+
+    with patch.object(sft_module, "_callback", noting), ON_CPU:
+        sft_begun(deepspeed, finetune, "narrow", "bfloat16")
+    return found[-1]
+
+
+def narrow_gone_on(deepspeed: DeepspeedConfig, finetune: str) -> dict:
+    """Masters of `narrow_begun` as another number of processes has read them, and trains on."""
+    found: list[dict] = []
+    load = zero_checkpoint.load_checkpoint
+
+    def noting(engine: Any, *of: Any, **more: Any) -> None:
+        load(engine, *of, **more)
+        found.append(masters(engine.module))
+
+    with patch.object(zero_checkpoint, "load_checkpoint", noting), ON_CPU:
+        sft_gone_on(deepspeed, finetune, "narrow", "bfloat16")
+    return found[0]
 
 
 def mappo(deepspeed: DeepspeedConfig, finetune: str) -> dict:
@@ -225,11 +281,11 @@ def narrow_actor(deepspeed: DeepspeedConfig, finetune: str) -> tuple[ActorCritic
     return actor, DeepSpeedLearner(actor, adamw(actor), deepspeed, "bfloat16", 0.5), traj
 
 
-def masters(actor: ActorCritic) -> dict:
+def masters(module: torch.nn.Module) -> dict:
     """Sum and first numbers of each trained weight's float32 master."""
     from deepspeed.utils import safe_get_full_fp32_param  # pyright: ignore[reportMissingImports]
 
-    whole = [safe_get_full_fp32_param(p).double() for p in actor.trainable_parameters()]  # type: ignore
+    whole = [safe_get_full_fp32_param(p).double() for p in module.parameters() if p.requires_grad]  # type: ignore
     narrow = [w.to(torch.bfloat16).double() for w in whole]
     lost = sum(float((w - n).abs().sum()) for w, n in zip(whole, narrow, strict=True))
     return {"lost": lost, "masters": [[float(w.sum()), *w.flatten()[:5].tolist()] for w in whole]}
@@ -274,14 +330,35 @@ def saved(learner: Learner) -> dict:
 def written(own: dict, parted: bool) -> dict:
     """What a checkpoint gives back of the optimisers' state in `own`."""
     folder = Path(on_main(tempfile.mkdtemp))
-    made = checkpoint.Checkpoint({}, own, {}, {}, 1, processes=world())
-    step = checkpoint.save(folder, made, {}, checkpoint.KeepPolicy(1, 1))
+    made, step = checkpoint.Checkpoint({}, own, {}, {}, 1, processes=world()), folder / "step-1"
+    with CheckpointWriter(folder, {}, checkpoint.KeepPolicy(1, 1)) as writer:
+        writer.begin(lambda: made)
+        writer.collect()  # it may be on its way
     parts = len(list(step.glob("optimizer*.pt")))
     assert parts == (world() if parted else 1) and manifest.fault(step) is None
     found = checkpoint.load(step, {}).optimizer
     gather(None)
     on_main(lambda: shutil.rmtree(folder))
     return found
+
+
+def unwritten(deepspeed: DeepspeedConfig, finetune: str) -> dict:
+    """A checkpoint that the last process cannot write: all hear of it, and nothing is left of it."""
+    folder, last = Path(on_main(tempfile.mkdtemp)), rank() == world() - 1
+    made = checkpoint.Checkpoint({}, {"own": {}}, {}, {}, 1, processes=world())
+    error: Exception | None = None
+    with patch.object(torch, "save", side_effect=OSError(errno.ENOSPC, "full")) if last else nullcontext():
+        writer = CheckpointWriter(folder, {}, checkpoint.KeepPolicy(1, 1))
+        writer.begin(lambda: made)
+        try:
+            writer.finish()
+        except (BadInput, OSError) as raised:
+            error = raised
+    heard = f"Process {world() - 1} could not write the checkpoint of update 1: A file cannot be written, its disk is"
+    assert isinstance(error, OSError) if last else str(error).startswith(heard), error
+    gather(None)
+    on_main(folder.rmdir)  # it is empty
+    return {}
 
 
 def critic(deepspeed: DeepspeedConfig, finetune: str) -> dict:
@@ -434,7 +511,8 @@ JOBS = {
     "critic": critic, "fine": fine, "dynamic": dynamic, "begun": begun, "gone_on": gone_on,
     "critic_begun": critic_begun, "critic_gone_on": critic_gone_on, "masters_begun": masters_begun,
     "masters_gone_on": masters_gone_on, "sft_begun": sft_begun, "sft_gone_on": sft_gone_on,
-    "six": six,
+    "six": six, "back_begun": back_begun, "back_gone_on": back_gone_on, "narrow_begun": narrow_begun,
+    "narrow_gone_on": narrow_gone_on, "unwritten": unwritten,
 }  # fmt: skip
 
 

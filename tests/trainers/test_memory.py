@@ -18,7 +18,7 @@ from ghar.errors import BadInput
 from ghar.launch.entry import load
 from ghar.llm.demo_model import build_model
 from ghar.trainers import memory
-from ghar.trainers.memory import check_machine, check_memory, estimate, shape_of, shaped
+from ghar.trainers.memory import check_machine, check_memory, checkpoint_copy, estimate, shape_of, shaped
 
 pytestmark = pytest.mark.slow
 
@@ -64,6 +64,15 @@ def test_adapters_have_as_many_weights_as_peft_makes():
     heads = sum(p.numel() for p in actor.heads.parameters())
     trained = sum(p.numel() for p in actor.trainable_parameters()) - heads
     assert estimate(small, shape, 1)["rl"]["optimiser"] == 8 * trained
+
+
+def test_a_checkpoint_is_written_from_a_copy_of_what_is_trained():
+    """float32 weights and moments of each adapter; in full, 2 bytes a weight on process 0 and an eighth of 12."""
+    small = config(*SMALL, "model.lora_rank=8", "model.critic=own", "trainer.rl.estimator=gae")
+    assert estimate(small, SMALL_REAL, 1, on=CPU)["rl"]["checkpoint"] == 2 * 12 * 8 * SMALL_REAL.ends
+    shared = config("model.lora_rank=null", "deepspeed=zero2", "model.dtype=bfloat16", "model.critic=head")
+    assert checkpoint_copy(shared, BIG, 8) == (2 + 12 / 8) * BIG.weights
+    assert "checkpoint" not in estimate(shared, BIG, 8, on=H100)["rl"]
 
 
 def test_stages_share_out_what_they_should():
@@ -144,8 +153,8 @@ def test_an_evaluation_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPa
 
 def test_too_little_memory_is_said_with_its_parts():
     message = (
-        r"3\.1 billion weights needs about \d+\.\d GiB of cpu memory in each process during sft \(weights \d+\.\d, "
-        r"optimiser .*\), but 20\.0 are free: deepspeed\.checkpointing=true .* would fit"
+        r"3\.1 billion weights needs about \d+\.\d GiB of cpu memory in each process during rl \(weights \d+\.\d, "
+        r"optimiser .*, checkpoint \d+\.\d\), but 20\.0 are free: deepspeed\.checkpointing=true .* would fit"
     )
     with pytest.raises(BadInput, match=message):
         check_memory(config("model.lora_rank=null"), BIG, 1, 20 * GIB, CPU)

@@ -287,11 +287,11 @@ class Critic:
         """Weights, scale and the optimiser that all processes have alike, in CPU memory, where they are `wanted`; every
         process must ask."""
         with self._whole():
-            weights = [p.detach().cpu().clone() for p in self.learned if wanted]
+            weights = [p.detach().to("cpu", copy=True) for p in self.learned if wanted]
         if not wanted:
             return {}
-        scale = {name: value.cpu().clone() for name, value in self.head.named_buffers()}
-        return {"weights": weights, "scale": scale, "optimizer": copy.deepcopy(self.learner.state())}
+        scale = {name: value.to("cpu", copy=True) for name, value in self.head.named_buffers()}
+        return {"weights": weights, "scale": scale, "optimizer": self.learner.state()}
 
     def own_state(self) -> dict[str, Any]:
         """This process's part of what DeepSpeed has sharded; {} without it."""

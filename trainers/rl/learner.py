@@ -86,7 +86,7 @@ class PlainLearner(Generic[M]):
         work()
 
     def state(self) -> dict[str, Any]:
-        """Of the optimiser, in CPU memory."""
+        """A copy of the optimiser's state in CPU memory."""
         return _on_cpu(self.optimizer.state_dict())
 
     def load_state(self, state: dict[str, Any], parts: Sequence[dict[str, Any]] = ()) -> None:
@@ -173,7 +173,7 @@ class DeepSpeedLearner(Generic[M]):
                 masters.data.copy_(weights.data)
 
     def state(self) -> dict[str, Any]:
-        """This process's part of the optimiser's state and of the float32 weights it works on, in CPU memory."""
+        """A copy of this process's part of the optimiser's state and of its float32 weights, in CPU memory."""
         with self._inner_groups() as optimizer:
             return _on_cpu({"optimizer": optimizer.state_dict(), "masters": [m.detach() for m in self._masters()]})
 
@@ -222,7 +222,7 @@ def _take(groups: Sequence[dict[str, Any]], share: float) -> None:
 
 def _on_cpu(state: Any) -> Any:
     if isinstance(state, Tensor):
-        return state.cpu()
+        return state.to("cpu", copy=True)
     if isinstance(state, dict):
         return {key: _on_cpu(value) for key, value in state.items()}
     return [_on_cpu(value) for value in state] if isinstance(state, list) else state

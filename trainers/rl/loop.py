@@ -46,6 +46,7 @@ from ghar.trainers.rl.workers import RolloutRequest, Workers
 from ghar.trainers.rows import reward_of, rows_of, running_of, summarise
 from ghar.trainers.runs import checkpoint
 from ghar.trainers.runs.checkpoint import Checkpoint, KeepPolicy
+from ghar.trainers.runs.checkpoint_writer import CheckpointWriter
 from ghar.trainers.runs.distributed import gather, gather_rows, on_main, rank, share
 
 CURVE_RESAMPLES = 200  # intervals of a learning curve; final numbers use eval.bootstrap
@@ -67,15 +68,17 @@ class _Loop:
     """Where the loop stands: with the weights, all that the rest of it depends on.
 
     upcoming: indices of training cases already shuffled, next ones first; best: highest score on validation so far;
-    waited: evaluations since; critic: where it is one of its own; yardstick: what the critic is measured against;
-    kl: weight of the term to the reference; earlier: what the batches under way are played with, by version, where some
-    are played ahead, in CPU memory; under_way: batches being played, with this process's share of their cases.
+    waited: evaluations since; saving: writes checkpoints; critic: where it is one of its own; yardstick: what the
+    critic is measured against; kl: weight of the term to the reference; earlier: what the batches under way are played
+    with, by version, where some are played ahead, in CPU memory; under_way: batches being played, with this process's
+    share of their cases.
     A resumed run orders those again, so their cases stay in `upcoming` until they have been trained on.
     """
 
     learner: Learner
     rng: np.random.Generator
     running: RunningNormaliser | None
+    saving: CheckpointWriter
     critic: Critic | None = None
     kl: float = 0.0
     yardstick: CriticBaseline = field(default_factory=CriticBaseline)
@@ -93,13 +96,15 @@ class _Loop:
     def weights(self, wanted: bool = True) -> dict[str, torch.Tensor]:
         """A copy of the trainable weights in CPU memory, where they are `wanted`; every process must ask."""
         with self.learner.whole():
-            return {name: w.cpu().clone() for name, w in self.actor.trainable_state().items()} if wanted else {}
+            state = self.actor.trainable_state() if wanted else {}
+            return {name: w.to("cpu", copy=True) for name, w in state.items()}
 
-    def checkpoint(self, score: float | None) -> Checkpoint:
+    def checkpoint(self, score: float | None, credentialed: bool) -> Checkpoint:
+        """A copy of all that a resumed loop needs; every process must ask."""
         state = {
             "best": self.best if math.isfinite(self.best) else None,  # JSON knows no infinity
             "waited": self.waited,
-            "upcoming": self.upcoming,
+            "upcoming": list(self.upcoming),
             "kl": self.kl,
             "running": self.running.state_dict() if self.running else None,
         }
@@ -113,7 +118,7 @@ class _Loop:
             optimizer |= {"critic": told} if main else {}
             optimizer |= {"critic_own": self.critic.own_state()} if main or self.learner.parted else {}
         random = checkpoint.random_state(rl=self.rng)
-        return Checkpoint(weights, optimizer, random, state, self.step, score, checkpoint.processes())
+        return Checkpoint(weights, optimizer, random, state, self.step, score, checkpoint.processes(), credentialed)
 
     def go_on_from(self, found: Checkpoint, parts: Sequence[Mapping[str, Any]]) -> None:
         """parts: the optimiser states of all processes that saved, where they were another number; else ()."""
@@ -150,7 +155,8 @@ def reinforce(
     """Train `actor` for `trainer.rl.updates` updates, or until `patience` evaluations brought nothing better.
 
     Starts after the newest checkpoint of `folder` where there is one, and forgets the rows of metrics.jsonl after it.
-    The best policy by `trainer.rl.select` is kept there too (pointer "best"). model: what checkpoints must fit
+    The best policy by `trainer.rl.select` is kept there too (pointer "best"). A checkpoint is written while the next
+    update is under way, and counts as soon as it is whole. model: what checkpoints must fit
     (ghar.trainers.runs.checkpoint.identity). workers: who plays the episodes; closed at the end.
     """
     rl, about = config.trainer.rl, TrainingInputs(system, config, references, folder)
@@ -160,9 +166,8 @@ def reinforce(
     learner = learner_of(config, actor)
     if critic is not None and config.deepspeed.stage is not None:
         critic.shard(config.deepspeed, config.model.dtype)
-    loop = _Loop(learner, rng, running_of(system), critic, rl.kl)
-    checkpoints = folder.path / "checkpoints"
-    keep = checkpoint.KeepPolicy(config.keep_last, best=1)
+    checkpoints, keep = folder.path / "checkpoints", checkpoint.KeepPolicy(config.keep_last, best=1)
+    loop = _Loop(learner, rng, running_of(system), CheckpointWriter(checkpoints, model, keep), critic, rl.kl)
     found = _newest(checkpoints, model, keep)
     if found is not None:
         parts = checkpoint.parts_of(checkpoints, found)
@@ -170,17 +175,18 @@ def reinforce(
         on_main(lambda: print(f"Resuming reinforcement learning after update {found.step} of {rl.updates}{others}."))
         loop.go_on_from(found, parts)
     on_main(lambda: folder.rewind("rl", loop.step - 1))
-    with closing(workers), finishing("this update") as asked:
-        while loop.step <= rl.updates and (rl.patience is None or loop.waited < rl.patience):
+    with closing(workers), finishing("this update") as asked, loop.saving:
+        stop = False
+        while not stop and loop.step <= rl.updates and (rl.patience is None or loop.waited < rl.patience):
             row, score = _step(about, loop, workers)
             log(row)  # before the checkpoint: a resumed run cuts what is too much and cannot write what is missing
             stop = any(gather(asked()))  # a scheduler may tell the processes one after the other
             if stop or score is not None or loop.step % rl.save_every == 0:
-                made = replace(loop.checkpoint(score), credentialed=system.origin.credentialed)
-                checkpoint.save(checkpoints, made, model, keep)
-            if stop:
-                raise KeyboardInterrupt
+                loop.saving.begin(lambda score=score: loop.checkpoint(score, system.origin.credentialed))
             loop.step += 1
+        loop.saving.finish()
+        if stop or any(gather(asked())):
+            raise KeyboardInterrupt
 
 
 def _step(about: TrainingInputs, loop: _Loop, workers: Workers) -> tuple[dict[str, Any], float | None]:
@@ -239,6 +245,7 @@ def _update(about: TrainingInputs, loop: _Loop, workers: Workers) -> dict[str, f
     _order(about, loop, workers)
     cases, wait = loop.under_way.pop(0)
     episodes = wait()
+    loop.saving.collect()
     middle = time.monotonic()
     rewards = _reward(about, episodes, cases, loop.running)
     check_finite(rewards, [case.sample_id for case in cases])

@@ -34,10 +34,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ghar import ledger
+from ghar.disk import told
 from ghar.errors import BadInput
 from ghar.provenance import learned_from_credentialed, write_mark
 from ghar.trainers.runs.distributed import gather, on_main, rank
-from ghar.trainers.runs.manifest import MANIFEST, fault, seal, sync
+from ghar.trainers.runs.manifest import MANIFEST, fault, sync, write_sums, written_sum
 
 CHECKPOINTS = "checkpoints"  # in a run folder
 SFT_SUM = "sft"  # in model.json: the sum of the weights that a step's adapter belongs on
@@ -47,7 +48,8 @@ FILES = ("weights.safetensors", "optimizer.pt", "random.pt", "state.json", "mode
 @dataclass(frozen=True)
 class Checkpoint:
     """What was saved: state, the loop's own JSON; optimizer, its states, "own" that of this process (in others than
-    process 0 nothing else, and not even that where process 0 has the same); random, generator states by name.
+    process 0 nothing else, and not even that where process 0 has the same); random, generator states by name. All are
+    copies that share no memory, with the training or with each other: they may be written while it goes on.
 
     score: of the weights, higher is better; None where they were not evaluated. processes: that the run trained in.
     credentialed: whether the weights have learned from credentialed patients; weights without a mark have.
@@ -113,25 +115,66 @@ def save(folder: Path, checkpoint: Checkpoint, model: Mapping[str, str], keep: K
 
     A kill at any moment leaves the former `latest` whole; an error (a full disk) also leaves no partial folder.
     Every process calls it: each writes its own part, process 0 the rest. model: from `identity`. Returns the step's
-    folder. BadInput where processes do not see the same folder.
+    folder. BadInput where processes do not see the same folder. `ghar.trainers.runs.checkpoint_writer` does the same
+    beside the training.
     """
-    final = folder / f"step-{checkpoint.step}"
-    scratch = folder / f".step-{checkpoint.step}.partial"
+    scratch = make_scratch(folder, checkpoint.step)
+    return publish(folder, checkpoint.step, checkpoint.score, write(scratch, checkpoint, model), keep)
+
+
+@dataclass(frozen=True)
+class WrittenPart:
+    """What a process has written of a checkpoint: sha256 of its files, by name, and the error that ended it."""
+
+    sums: dict[str, str]
+    error: Exception | None = None
+
+
+def make_scratch(folder: Path, step: int) -> Path:
+    """Make the empty folder that a step is written into. Every process calls it."""
+    scratch = folder / f".step-{step}.partial"
+
+    def make() -> None:
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(parents=True)
+
+    on_main(make)
+    return scratch
+
+
+def write(scratch: Path, checkpoint: Checkpoint, model: Mapping[str, str]) -> WrittenPart:
+    """Write this process's files into `scratch`; they are on disk when this returns. Asks no other process."""
     try:
-        on_main(lambda: _write_files(scratch, checkpoint, model))
-        if lost := [told for told in gather(_write_part(scratch, checkpoint)) if told]:
-            raise BadInput(lost[0])
-        on_main(lambda: seal(scratch))
+        files = _write_files(scratch, checkpoint, model) if rank() == 0 else _write_part(scratch, checkpoint)
+        return WrittenPart({file.name: written_sum(file) for file in files})
+    except Exception as error:
+        return WrittenPart({}, error)
+
+
+def publish(folder: Path, step: int, score: float | None, part: WrittenPart, keep: KeepPolicy) -> Path:
+    """Give a step its name, once all processes have written their part, and remove what need not stay.
+
+    Every process calls it. The error of a part is raised in all: its own where it happened, else BadInput.
+    """
+    scratch, final = folder / f".step-{step}.partial", folder / f"step-{step}"
+    parts = gather((part.sums, None if part.error is None else told(part.error) or str(part.error)))
+    errors = [(process, error) for process, (_, error) in enumerate(parts) if error is not None]
+    try:
+        if part.error is not None:
+            raise part.error
+        for process, error in errors:
+            raise BadInput(f"Process {process} could not write the checkpoint of update {step}: {error}")
+        on_main(lambda: _publish(folder, step, score, {k: v for sums, _ in parts for k, v in sums.items()}, keep))
     except Exception:
         shutil.rmtree(scratch, ignore_errors=True)
         raise
-    on_main(lambda: _publish(folder, scratch, final, checkpoint, keep))
     return final
 
 
-def _publish(folder: Path, scratch: Path, final: Path, checkpoint: Checkpoint, keep: KeepPolicy) -> None:
-    """Give a finished step its name, once the ledger has its score, and remove what need not stay."""
-    _tell(folder, *_unknown(folder), _line(scratch, checkpoint.step, checkpoint.score))
+def _publish(folder: Path, step: int, score: float | None, sums: Mapping[str, str], keep: KeepPolicy) -> None:
+    scratch, final = folder / f".step-{step}.partial", folder / f"step-{step}"
+    write_sums(scratch, sums)
+    _tell(folder, *_unknown(folder), _line(scratch, step, score))
     if final.exists():  # the same step again: `_steps` takes the former folder back should we die between the renames
         former = _former(final)
         shutil.rmtree(former, ignore_errors=True)
@@ -145,33 +188,35 @@ def _part(step: Path, process: int) -> Path:
     return step / f"optimizer-{process}.pt"
 
 
-def _write_part(scratch: Path, checkpoint: Checkpoint) -> str | None:
-    """What process 0 does not have; returns what is wrong with the folder."""
-    if rank() == 0 or not checkpoint.optimizer:
-        return None
+def _write_part(scratch: Path, checkpoint: Checkpoint) -> list[Path]:
+    """Write what process 0 does not have. BadInput where this process does not see the folder."""
+    if not checkpoint.optimizer:
+        return []
     if not scratch.is_dir():
-        return f"{scratch.parent} is not the same folder on all machines: set run_dir to one that they share."
-    with _part(scratch, rank()).open("wb") as file:
-        torch.save(checkpoint.optimizer, file)
-    return None
+        raise BadInput(f"{scratch.parent} is not the same folder on all machines: set run_dir to one that they share.")
+    own = _part(scratch, rank())
+    _save(checkpoint.optimizer, own)
+    return [own]
 
 
-def _write_files(scratch: Path, checkpoint: Checkpoint, model: Mapping[str, str]) -> None:
+def _write_files(scratch: Path, checkpoint: Checkpoint, model: Mapping[str, str]) -> list[Path]:
     from safetensors.torch import save_file
 
-    shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir(parents=True)
-
-    # safetensors refuses tensors that share memory or have gaps
-    weights = {name: value.detach().cpu().contiguous().clone() for name, value in checkpoint.weights.items()}
+    # safetensors refuses tensors with gaps
+    weights = {name: value.detach().cpu().contiguous() for name, value in checkpoint.weights.items()}
     save_file(weights, scratch / "weights.safetensors")
-    for name, value in (("optimizer.pt", checkpoint.optimizer), ("random.pt", checkpoint.random)):
-        with (scratch / name).open("wb") as file:  # given a path, torch.save hides why a write failed
-            torch.save(value, file)
+    _save(checkpoint.optimizer, scratch / "optimizer.pt")
+    _save(checkpoint.random, scratch / "random.pt")
     own = {"step": checkpoint.step, "score": checkpoint.score, "processes": checkpoint.processes}
     (scratch / "state.json").write_text(json.dumps({**own, **checkpoint.state}, indent=1) + "\n")
     write_mark(scratch, checkpoint.credentialed)
     (scratch / "model.json").write_text(json.dumps(dict(model), indent=1) + "\n")
+    return [scratch / name for name in FILES]
+
+
+def _save(value: object, path: Path) -> None:
+    with path.open("wb") as file:  # given a path, torch.save hides why a write failed
+        torch.save(value, file)
 
 
 def find(folder: Path, which: str = "latest") -> Path | None:

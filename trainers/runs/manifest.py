@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from ghar.llm.adapter import base_of, combined
@@ -15,11 +16,21 @@ MANIFEST = "manifest.json"
 def seal(folder: Path) -> None:
     """Write the manifest of a finished folder: sha256 of every file below it; all is on disk when this returns."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
-    sums = {str(path.relative_to(folder)): _file_digest(path) for path in files}
+    write_sums(folder, {str(path.relative_to(folder)): written_sum(path) for path in files})
+
+
+def written_sum(path: Path) -> str:
+    """sha256 of a finished file, which is on disk when this returns."""
+    digest = _file_digest(path)
+    sync(path)
+    return digest
+
+
+def write_sums(folder: Path, sums: Mapping[str, str]) -> None:
+    """Write the manifest of a folder from the sums of its files, which are on disk (`written_sum`)."""
     scratch = folder / f".{MANIFEST}"
-    scratch.write_text(json.dumps(sums, indent=1) + "\n")
-    for path in (*files, scratch):
-        sync(path)
+    scratch.write_text(json.dumps(dict(sorted(sums.items())), indent=1) + "\n")
+    sync(scratch)
     os.replace(scratch, folder / MANIFEST)
     sync(folder)
 
