@@ -79,6 +79,10 @@ def order_arms(
     runs = [(folder / f"seed-{seed}", [*overrides, f"seed={seed}"]) for seed in range(seeds)]
     for own, settings in runs:
         train_arms(own, settings, chosen, timeout)
+    played = [own / name for own, _ in runs for name, arm in chosen.items() if arm.weights]
+    steps = [run / "checkpoints" / f"step-{update}" for run in played for update in line]
+    if absent := [step for step in steps if not step.is_dir()]:
+        raise SystemExit(f"{absent[0]} was not kept: --line needs trainer.rl.save_every and keep_last that keep it.")
     return numbers([_play_arms(own, settings, chosen, line) for own, settings in runs], _draw_of(overrides))
 
 

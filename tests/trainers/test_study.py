@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+import yaml
 
 from ghar.config import Config
 from ghar.errors import BadInput
@@ -245,6 +246,21 @@ def test_what_was_changed_afterwards_is_found(shop: tuple[StudyJobs, Player]) ->
     frame = pl.read_parquet(file)
     frame.with_columns(pl.lit(True).alias("correct")).write_parquet(file)
     assert any("is not as cell one-demo-read-seed0 left it" in sentence for sentence in verify(path).wrong)
+
+
+def test_a_study_goes_on_in_a_folder_from_before_a_field_was_added(shop: tuple[StudyJobs, Player]) -> None:
+    made, _ = shop
+    run_study(made, quiet)
+    file = made.folder.path / "study.yaml"
+    kept = yaml.safe_load(file.read_text())
+    for run in kept["content"]["runs"]:
+        del run["pruned_by"]
+    file.write_text(yaml.safe_dump(kept))
+    run_study(made, quiet)
+    del kept["content"]
+    file.write_text(yaml.safe_dump(kept))
+    with pytest.raises(BadInput, match=r"holds another study \(other content\)"):
+        run_study(made, quiet)
 
 
 def test_another_study_does_not_enter_the_folder(shop: tuple[StudyJobs, Player]) -> None:

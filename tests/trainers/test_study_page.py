@@ -15,7 +15,7 @@ from tests.trainers.test_study import quiet, workshop
 PAGE = "# Results\n\n## One\n\nA.\n\n## Not measured at this commit\n\nThe rest.\n"
 
 
-def test_a_section_is_put_before_the_last_and_reinsert_section() -> None:
+def test_a_section_is_put_before_the_last_and_replaced() -> None:
     once = insert_section(PAGE, "## Study: S\n\nB.\n\n")
     assert once == PAGE.replace("## Not", "## Study: S\n\nB.\n\n## Not")
     assert insert_section(once, "## Study: S\n\nB.\n\n") == once

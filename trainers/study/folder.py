@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,11 +41,14 @@ class StudyFolder:
     def samples(self, key: str) -> Path:
         return self.path / "samples" / f"{key}.parquet"
 
-    def open(self, about: Mapping[str, Any]) -> None:
-        """Create it, or reopen it for the same study. BadInput for another one: its cells would be mixed."""
+    def open(self, about: Mapping[str, Any], as_today: Callable[[dict[str, Any]], Mapping[str, Any]] = dict) -> None:
+        """Create it, or reopen it for the same study. BadInput for another one: its cells would be mixed.
+
+        as_today: what an older folder's study.yaml says, with the fields that have come since.
+        """
         kept = self.path / "study.yaml"
         if kept.is_file():
-            there = parse_yaml(kept.read_text())
+            there = as_today(parse_yaml(kept.read_text()))
             if wrong := [key for key in about if there.get(key) != about[key]]:
                 raise BadInput(
                     f"{self.path} holds another study (other {', '.join(wrong)}): choose another folder=, or delete it."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ def run_study(shop: StudyJobs, tell: Callable[[str], None] = print) -> dict[str,
     """Play what is missing and draw everything; returns the numbers. A cell that fails is named and left out, and
     played again by the next start."""
     with occupied(shop.folder.path):
-        shop.folder.open(about(shop))
+        shop.folder.open(about(shop), _as_today)
         write_plan(shop)
         cells = cells_of(shop.study)
         left = [cell for cell in cells if (there := shop.folder.done(cell)) is None or changed(cell, there)]
@@ -75,7 +75,18 @@ def about(shop: StudyJobs) -> dict[str, Any]:
 
 def kept_study(folder: StudyFolder) -> Study:
     """The study that a folder is of."""
-    kept = folder.about()
+    return _study_in(folder.about())
+
+
+def _as_today(kept: dict[str, Any]) -> dict[str, Any]:
+    """What study.yaml says, with the fields that have come since it was written."""
+    try:
+        return {**kept, "content": _plain(asdict(_study_in(kept)))}
+    except (BadInput, KeyError):  # it has a field that is no more, or is damaged
+        return kept
+
+
+def _study_in(kept: Mapping[str, Any]) -> Study:
     content = {key: value for key, value in kept["content"].items() if key != "name"}
     return read_study(kept["study"], content)
 
