@@ -37,7 +37,7 @@ def lessons(system: System[Any], config: Config) -> dict[str, Episode]:
 
 
 def replies(episode: Episode) -> list[tuple[str, str]]:
-    acts = [record for record in episode.trace if isinstance(record.effect, Act)]
+    acts: list[Any] = [record for record in episode.trace if isinstance(record.effect, Act)]
     return [(record.effect.prompt, record.result.text) for record in acts]
 
 
