@@ -25,6 +25,7 @@ def _files(config: Config, training: bool) -> Iterator[str]:
         places["model.path"] = config.model.path
     if training:
         places["trainer.warmup.teacher"] = config.trainer.warmup.teacher
+        places["system.pruned_by"] = getattr(config.system, "pruned_by", None)  # read for SFT alone
     for key, place in places.items():
         if key in MODELS and place is not None and (wrong := missing_gguf(place)):
             yield wrong

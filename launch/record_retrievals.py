@@ -1,4 +1,4 @@
-"""Record how often a trained agent retrieves for each training sample, for system.pruned_by of the comparators.
+"""Record whether a trained agent retrieves for each training sample, for system.pruned_by of the comparators.
 
 python launch/record_retrievals.py system=ghar task=read run_dir=runs/ghar    # writes runs/ghar/retrievals.parquet
 """

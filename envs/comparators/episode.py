@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, Protocol
@@ -104,7 +104,7 @@ class ComparatorVariant:
 
     method: Method
     pruned: bool = False
-    direct: frozenset[str] = frozenset()
+    direct: Container[str] = frozenset()
 
 
 class Comparators:

@@ -19,8 +19,8 @@ class Settings:
     max_iterations: Count = 4  # searches of search_r1 at most
     # of raw evidence that a look-up shows; null: a method's share of what GHAR's six summaries hold, 48 at scale=demo
     words: Count | None = None
-    # GHAR's retrievals on training samples (launch/record_retrievals.py): SFT answers those without one from the record
-    # alone (GHAR, Fig. 9c)
+    # GHAR's decisions on training samples (launch/record_retrievals.py): where it does not retrieve, SFT answers from
+    # the record alone (GHAR, Fig. 9c)
     pruned_by: str | None = None
 
     @property

@@ -11,7 +11,7 @@ from typing import get_args
 from ghar.data.tasks.splits import Splits
 from ghar.envs.case import Case
 from ghar.envs.comparators.episode import AGENTS, ROLES, Comparators, ComparatorVariant, Spec
-from ghar.envs.comparators.pruned_sft import label_of_direct, read_direct, with_pruned_sft
+from ghar.envs.comparators.pruned_sft import DirectSamples, with_pruned_sft
 from ghar.envs.comparators.rule import ComparatorRule
 from ghar.envs.comparators.settings import Method, Settings
 from ghar.envs.graph_cases import CutCases, graph_corpus
@@ -47,7 +47,6 @@ def build(records: Records, settings: Settings) -> System[None]:
     shared = Spec(config.env.prompts, settings.max_iterations, words, config.retriever.top_n, wording)
     made_by = Comparators(shared, partitions)
     cut = CutCases(records)
-    direct = frozenset[str]() if settings.pruned_by is None else read_direct(Path(settings.pruned_by))
     made = System(
         name="comparators",
         task=records.task,
@@ -60,7 +59,7 @@ def build(records: Records, settings: Settings) -> System[None]:
         variants=variants(settings.method),
         main=settings.method,
         read_by=lambda reader: replace(made, cases=cut(reader)),
-        fixed={RULE: lambda: FunctionPolicy(label_of_direct(ComparatorRule(knowledge_of(records)), direct))},
+        fixed={RULE: lambda: FunctionPolicy(ComparatorRule(knowledge_of(records)))},
         origin=records.provenance(),
         training=Training(
             teacher=RULE,
@@ -73,8 +72,9 @@ def build(records: Records, settings: Settings) -> System[None]:
         ),
     )
     taught = without_rules(made, records, lambda reader: label_pairs(made_by, cut(reader)))
-    if direct:
-        taught = with_pruned_sft(taught, direct)
+    if settings.pruned_by is not None:
+        direct = DirectSamples(Path(settings.pruned_by), lambda: [case.sample_id for case in made.cases.train])
+        taught = with_pruned_sft(taught, direct, lambda: ComparatorRule(knowledge_of(records)))
     if records.asks_questions:
         return with_usual(taught, ComparatorVariant("direct"))
     return with_summaries(taught, config.reward.eta, ComparatorVariant("direct")) if records.asks_summaries else taught

@@ -19,7 +19,8 @@ episodes/<name>.jsonl   one evaluated episode a row: policy, split, sample_id, s
 episodes/training/<update>.jsonl  a few episodes of that update's batch: the same columns, and update, attempt
 groups.json             sample_id -> {kind: group}: who the test samples are of (ghar.data.groups); of tasks of visits
 checkpoints/            trainers/ owns it
-retrievals.parquet      sample_id and retrievals of the training samples, where launch/record_retrievals.py wrote them
+retrievals.parquet      sample_id and retrieved (null: the episode failed) of the training samples, where
+                        launch/record_retrievals.py wrote them
 report.html             made from the above by ghar.metrics.report
 ledger.jsonl            the sums of all of these but the last two (ghar.ledger); each is asked before it is read
 """

@@ -61,6 +61,14 @@ def test_a_model_teaches_real_patients_where_one_is_named(real) -> None:
     assert made.training.examples is None and made.training.teacher is None
 
 
+def test_labels_alone_cannot_be_pruned(real, tmp_path) -> None:
+    keys = "system=comparators", "task=los", f"system.pruned_by={tmp_path / 'retrievals.parquet'}"
+    with pytest.raises(BadInput, match=r"pruned_by=.*labels alone: set trainer\.warmup\.teacher .*or leave"):
+        build(Records(real(*keys)))
+    taught = build(Records(real(*keys, "trainer.warmup.teacher=qwen@http://127.0.0.1:9/v1")))
+    assert taught.teacher_variant().name == "search_r1_pruned_sft" and taught.training.teacher is None
+
+
 def test_decisions_as_numbers_are_of_the_demo_world_alone(real) -> None:
     made = build(Records(real("system=ghar", "task=los")))
     assert made.truth.decisions is not None

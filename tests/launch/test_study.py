@@ -155,21 +155,36 @@ def test_a_cell_of_every_study_is_trained_at_scale_tiny(name: str, cache: Path, 
 def test_the_retrievals_of_trained_ghar_prune_the_sft_data_of_others(cache: Path, tmp_path: Path) -> None:
     shop, _ = workshop(["study=ghar", "scale=tiny", "tasks=[los]", f"folder={tmp_path / 'study'}",
                         "eval.bootstrap=20", "task.max_test=8", f"data.cache={cache}"])  # fmt: skip
-    names = ["ghar", "lightrag_pairs"]
-    runs = tuple(run for run in shop.study.runs if run.name in names)
-    rows = tuple(row for row in shop.study.rows if row.name in names)
-    table = replace(shop.study.tables[0], rows=tuple(names), tasks=(), main="ghar", published={})
+    [table] = (table for table in shop.study.tables if table.name == "sft_pruning_lightrag")
+    runs = tuple(run for run in shop.study.runs if run.name in ("ghar", "lightrag", *table.rows))
+    rows = tuple(row for row in shop.study.rows if row.name in ("ghar", "lightrag", *table.rows))
     small = replace(shop.study, runs=runs, rows=rows, tables=(table,))
     shop = replace(shop, study=small, start=train_here)
     said: list[str] = []
     run_study(shop, said.append)
-    source, pruned = cells_of(small)
-    assert shop.folder.done(pruned) is not None, said
+    cells = {cell.run.name: cell for cell in cells_of(small)}
+    assert all(shop.folder.done(cell) is not None for cell in cells.values()), said
+    source, pruned = cells["ghar"], cells["lightrag_pairs"]
     path = shop.folder.run(source) / "retrievals.parquet"
     found, samples = pl.read_parquet(path), pl.read_parquet(next((shop.folder.path / "samples").glob("*.parquet")))
     assert set(found["sample_id"]) == set(samples.filter(pl.col("split") == "train")["sample_id"])
     assert f"system.pruned_by={path}" in shop.overrides(pruned)
     assert not any("pruned_by" in text for text in shop.overrides(source))
+    before = cells["lightrag_sft"]
+    config = [text for text in shop.overrides(pruned) if not text.startswith(("system.pruned_by", "run_dir"))]
+    assert config == [text for text in shop.overrides(before) if not text.startswith("run_dir")]
+
+
+def test_pruned_sft_data_are_compared_with_sft_of_the_same_method() -> None:
+    shop, _ = workshop(["study=ghar", "scale=tiny"])
+    run_of = {row.name: shop.study.run(row.run) for row in shop.study.rows}
+    tables = {table.name: table for table in shop.study.tables}
+    for method in ("lightrag", "medrag"):
+        table = tables[f"sft_pruning_{method}"]
+        whole, pruned = (run_of[name] for name in table.rows)
+        assert table.main == table.rows[0] and (whole.start, pruned.pruned_by) == (method, "ghar")
+        only_sft = (f"system.method={method}", "trainer.rl.updates=0")  # at every scale
+        assert whole.overrides == pruned.overrides == only_sft and not whole.full and not pruned.full
 
 
 def test_the_trainings_of_all_studies_are_short() -> None:

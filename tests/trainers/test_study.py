@@ -281,6 +281,10 @@ def test_another_study_does_not_enter_the_folder(shop: tuple[StudyJobs, Player])
     ({"tables": [{"name": "a", "title": "A", "rows": ["x"]}]}, "table a names row x"),
     ({"runs": [{"name": "one", "system": "ghar", "start": "two"}, {"name": "two", "system": "ghar", "start": "one"}]},
      "in a circle"),
+    ({"runs": [{"name": "one", "system": "ghar"}, {"name": "two", "system": "ghar", "pruned_by": "three"}]},
+     "run two is pruned by three, which the study has not"),
+    ({"runs": [{"name": "one", "system": "ghar", "start": "three"}, {"name": "two", "system": "ghar"}]},
+     "run one starts from three, which the study has not"),
     ({"runs": [*CONTENT["runs"], CONTENT["runs"][0]]}, "has one twice"),
     ({"runs": [{"name": "one", "system": "ghar", "tasks": ["dec"]}, CONTENT["runs"][1]]}, "put to task dec"),
 ])  # fmt: skip

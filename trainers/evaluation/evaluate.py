@@ -155,7 +155,7 @@ def evaluate_system(system: System[Any], config: Config, folder: RunFolder, resu
     found, parts = on_main(lambda: find(config)), folder.path / "episodes" / ".parts"
     names = config.eval.variants or system.listed
     wanted = [system.variant(name) for name in names]
-    of = _of(config, found)
+    of = weights_and_keys(config, found)
     done = on_main(lambda: _finished(folder, of) if resume else [])
     claim(parts, f"{of} {derive_seed([case.sample_id for case in system.cases.test]):016x}")
     finished = [name for name in names if name in done]
@@ -298,7 +298,7 @@ def summary_of(
 
 
 def main_of(system: System[Any], rows: Iterable[str]) -> str:
-    """The row that others are compared with: the system's main variant, else the first that a language model plays."""
+    """Choose the row that others are compared with: the main variant, else the first that a language model plays."""
     names = list(rows)
     played = [name for name in names if system.asks_model(system.variants[name])]
     return system.main if system.main in names else [*played, *names][0]
@@ -317,8 +317,8 @@ def _running(system: System[Any], config: Config, found: RunStages) -> RunningNo
     return running
 
 
-def _of(config: Config, found: RunStages) -> str:
-    """A name for all that an evaluation's episodes depend on."""
+def weights_and_keys(config: Config, found: RunStages) -> str:
+    """Name all that an evaluation's episodes depend on, besides the samples."""
     kept = [found.step] if found.step is not None else sorted(p.parent for p in found.home.glob(f"*/{MANIFEST}"))
     weights = [(step / MANIFEST).read_text() for step in kept]
     return f"{derive_seed(weights, asdict(config)):016x}"

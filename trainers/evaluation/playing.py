@@ -18,7 +18,7 @@ from ghar.rewards.normalise import RunningNormaliser
 from ghar.trainers.rows import Ranker, Row, reward_of, rows_of
 from ghar.trainers.sharding import parted, play_parts, rows_in
 
-TITLES = {"test": "Evaluating", "valid": "Calibrating", "train": "Playing training samples by"}
+TITLES = {"test": "Evaluating", "valid": "Calibrating", "train": "Playing"}
 
 
 @dataclass(frozen=True)

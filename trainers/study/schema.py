@@ -202,10 +202,11 @@ def abroad(run: StudyRun) -> bool:
     return run.weights is not None and run.weights.cohort == FIRST
 
 
-def sources_of(run: StudyRun) -> set[str]:
-    """The runs that have to be finished before this one."""
-    named = (run.start, run.weights.run if run.weights else None, run.pruned_by)
-    return {name for name in named if name is not None}
+def sources_of(run: StudyRun) -> dict[str, str]:
+    """Name the runs that have to be finished before this one, each with what this one does with it."""
+    found = {run.pruned_by: "is pruned by", run.weights.run if run.weights else None: "starts from"}
+    found[run.start] = "starts from"
+    return {name: how for name, how in found.items() if name is not None}
 
 
 def first_cohort(study: Study) -> str:
@@ -289,9 +290,9 @@ def _dangling(study: Study) -> Iterator[str]:
         if row.run not in runs:
             yield f"row {row.name} is of run {row.run}, which the study has not: choose among {', '.join(runs)}."
     for run in study.runs:
-        for other in sorted(sources_of(run)):
+        for other, how in sources_of(run).items():
             if other not in runs or other == run.name:
-                yield f"run {run.name} starts from {other}, which the study has not as another run."
+                yield f"run {run.name} {how} {other}, which the study has not as another run."
         if strange := [task for task in run.tasks if task not in study.tasks]:
             yield f"run {run.name} is put to task {strange[0]}, which is not among the study's tasks."
     for table in study.tables:
@@ -310,10 +311,11 @@ def _in_order(runs: Sequence[StudyRun]) -> list[StudyRun]:
     done: list[StudyRun] = []
     left = list(runs)
     while left:
-        names = {run.name for run in done}
-        ready = [run for run in left if sources_of(run) <= names]
+        there = {run.name for run in done}
+        ready = [run for run in left if sources_of(run).keys() <= there]
         if not ready:
-            raise BadInput(f"runs {', '.join(run.name for run in left)} start from one another in a circle.")
+            names = ", ".join(run.name for run in left)
+            raise BadInput(f"runs {names} start from or are pruned by one another in a circle.")
         done += ready
         left = [run for run in left if run not in ready]
     return done
