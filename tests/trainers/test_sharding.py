@@ -23,7 +23,7 @@ from tests.trainers.evaluating import evaluate_as
 OWN = [
     "+experiment=mimic4_los", "data.patients=60", "threads=1", "model.hidden=16", "model.layers=1",
     "model.vocab=1600", "task.max_test=20", "eval.variants=[scripted,ghar_base]", "eval.bootstrap=20",
-    "env.in_flight=2",  # parts of 8
+    "env.in_flight=2",  # parts of 4 (tests/trainers/evaluating.py)
 ]  # fmt: skip
 
 
