@@ -89,7 +89,7 @@ def test_words_stand_for_more_tokens_than_one() -> None:
 
 
 def test_of_a_model_with_a_window_nothing_is_kept_but_like_prompts_are_read_once() -> None:
-    small = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2,
+    small: dict[str, Any] = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2,
              "num_attention_heads": 2, "num_key_value_heads": 2}  # fmt: skip
     window, plain = (shaped(MistralConfig(**small, sliding_window=most)) for most in (128, None))
     record = tuple(range(100))
@@ -106,8 +106,7 @@ def test_a_teacher_is_counted_with_its_own_reach(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(memory, "activations", lambda one: 1000 * one.rows + one.tokens)
     config = load(["env.history_tokens=800", "model.max_length=8192", "trainer.warmup.teacher=another",
                    "engine.max_batch=8"])  # fmt: skip
-    for kind, together in (("cpu", 1024), ("cuda", 16_384)):
-        on = Device(kind, 80 * GIB)
+    for on, together in ((Device("cpu", 80 * GIB), 1024), (Device("cuda", 80 * GIB), 16_384)):
         for asked, own, other in ((None, 2048, 3712), (3000, 2048, 3000), (700, 700, 700)):
             found = estimate(config, student, 1, on=on, length=asked)
             for phase, length in (("evaluation", own), ("teacher", other)):
