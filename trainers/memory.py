@@ -135,19 +135,23 @@ def estimate(
 ) -> dict[str, Need]:
     """Bytes one process needs on its device, by purpose, in each phase: teacher, sft, rl, evaluation. training: False
     for an evaluation alone; on: the device, the one that is here if None; length: tokens of the longest prompt and its
-    reply, `longest` if None."""
+    reply, as many as a model may read at most; `longest` of each model if None."""
     on = on or this_device()
-    length = longest(config, shape) if length is None else min(length, longest(config, shape))
+
+    def read(of: ModelShape) -> int:
+        return longest(config, of) if length is None else min(length, longest(config, of))
+
+    own = read(shape)
     phases: dict[str, Need] = {}
     if training:
         teacher = _teacher(config, shape)
         if teacher is not None:
-            phases["teacher"] = _played(config, teacher, on, min(length, teacher.reach))
-        phases["sft"] = _sft(config, shape, processes, on, length)
+            phases["teacher"] = _played(config, teacher, on, read(teacher))
+        phases["sft"] = _sft(config, shape, processes, on, own)
         if config.trainer.rl.updates:
-            phases["rl"] = _rl(config, shape, processes, on, length)
+            phases["rl"] = _rl(config, shape, processes, on, own)
     if config.engine.loads_weights:
-        phases["evaluation"] = _played(config, shape, on, length)
+        phases["evaluation"] = _played(config, shape, on, own)
     return phases
 
 

@@ -90,8 +90,9 @@ class PlanPhase:
 class Plan:
     """The phases of a run, and what it needs besides: bytes on the host, and on the disk of run_dir.
 
-    host: beside a GPU; on a CPU all of the process, with prompts as long as the probe's, where a phase's memory is with
-    the longest that may be. device: cpu, cuda, or the name of a GPU that is not here; free: bytes of it.
+    host: beside a GPU libraries, weights and the copy that a checkpoint is written from; on a CPU all of the process,
+    with prompts as long as the probe's, where a phase's memory is with the longest that may be. device: cpu, cuda, or
+    the name of a GPU that is not here; free: bytes of it.
     """
 
     phases: tuple[PlanPhase, ...]
@@ -138,7 +139,7 @@ def make_plan(config: Config, gpus: tuple[int, Device] | None = None) -> Plan:
     system = systems.build(records)
     if not system.agents:
         raise BadInput(f"system {system.name} has no agents, so there is nothing to train and to plan.")
-    counted = probe(system, config)
+    counted = probe(system, config, shape)
     held = psutil.Process().memory_info().rss  # libraries, data and indexes, before any weights
     speed = measure(config, shape, counted) if gpus is None else None
     processes, on = (processes_of(), this_device()) if gpus is None else gpus
@@ -227,7 +228,7 @@ def _longest_reply(act: Act) -> str:
     return act.choices[0] if act.choices else "so " * (act.max_tokens // 2)
 
 
-def probe(system: System[Any], config: Config) -> EpisodeCounts:
+def probe(system: System[Any], config: Config, shape: ModelShape) -> EpisodeCounts:
     """Play a few training cases by the system's rule, or a sketch of one, and count."""
     cases = system.cases.train
     chosen = [cases[i] for i in np.linspace(0, len(cases) - 1, min(PROBED, len(cases))).astype(int)]
@@ -251,22 +252,28 @@ def probe(system: System[Any], config: Config) -> EpisodeCounts:
     ]
     calls, read, sampled = (n / len(chosen) for n in (sum(map(len, lengths)), sum(map(sum, lengths)), replies))
     longest = round(max(ends)) if ends else None
-    return EpisodeCounts(calls, read, sampled, seconds, fresh_share(prompts, config), longest)
+    return EpisodeCounts(calls, read, sampled, seconds, fresh_share(prompts, config, shape, weight), longest)
 
 
-def fresh_share(prompts: Sequence[Sequence[Ids]], config: Config) -> float:
-    """The share of some episodes' prompts that engine hf reads, as many in flight and in a batch as will be."""
-    from ghar.llm.kv_cache import PrefixStore, tokens_read
+def fresh_share(prompts: Sequence[Sequence[Ids]], config: Config, shape: ModelShape, weight: float = 1.0) -> float:
+    """The share of some episodes' prompts that engine hf reads, as many in flight and in a batch as will be.
+
+    weight: tokens of each id. Of fewer episodes than will be in flight, an engine is taken to keep as much less.
+    """
+    from ghar.llm.kv_cache import KEPT, PrefixStore, tokens_read, windowed
 
     if config.engine.kind != "hf":
         return 1.0
-    store, read, flight = PrefixStore(), 0, config.env.in_flight
+    with torch.device("meta"):
+        share = not windowed(architecture(shape.architecture, 2))
+    flight = config.env.in_flight
+    store, read = PrefixStore(round(KEPT / weight * min(1.0, len(prompts) / flight))), 0
     for first in range(0, len(prompts), flight):
         for turn in zip_longest(*prompts[first : first + flight]):
             asked = sorted((ids for ids in turn if ids), key=len)
             for start in range(0, len(asked), config.engine.max_batch):
                 batch = asked[start : start + config.engine.max_batch]
-                read += tokens_read(batch, store)
+                read += tokens_read(batch, store, share)
                 for ids in batch:
                     store.add(ids, [])
     return read / max(1, sum(len(ids) for own in prompts for ids in own))

@@ -15,11 +15,13 @@ from ghar.metrics.runfolder import read_lines, write_lines, write_whole
 from ghar.trainers.runs.distributed import on_main, rank, world
 
 LEAST, MOST = 64, 32  # cases of a part, so that an engine's batches are filled; parts that would be enough
+FILLED = 4  # times that few in flight are filled up within a part: only at its end do batches become small
 
 
 def parted(cases: Sequence[Any], in_flight: int) -> list[list[Any]]:
-    """`cases` in their order, a patient's neighbouring ones together; parts of at most about `in_flight`."""
-    size = min(in_flight, max(LEAST, -(-len(cases) // MOST)))
+    """`cases` in their order, a patient's neighbouring ones together; parts of at most about `in_flight`,
+    or of a few times as many up to `LEAST`."""
+    size = min(max(in_flight, min(LEAST, FILLED * in_flight)), max(LEAST, -(-len(cases) // MOST)))
     parts: list[list[Any]] = []
     for case in cases:
         if not parts or (len(parts[-1]) >= size and parts[-1][-1].subject_id != case.subject_id):
@@ -60,7 +62,9 @@ def rows_in(folder: Path, parts: Sequence[Sequence[Any]]) -> Iterator[dict[str, 
 
 
 def claim(folder: Path, key: str) -> None:
-    """Make `folder` one for parts of `key`, which names all that they depend on: parts of another one are removed."""
+    """Make `folder` one for parts of `key`, which names all that they depend on: parts of another one, or that were cut
+    by another rule than `parted`'s, are removed."""
+    key = f"{key} {LEAST} {MOST} {FILLED}"
 
     def clear() -> None:
         mark = folder / "of"

@@ -6,6 +6,7 @@ these copies are most of a token's time behind a long prompt.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -128,16 +129,17 @@ class BatchCache:
         self.lengths = list(lengths)
         self.cache: Any = None
 
-    def write(self, rows: Sequence[int], shared: int, before: Pieces, new: Layers) -> None:
-        """Lay out one prompt in `rows`: the first `shared` tokens of `before`, then `new`."""
+    def write(self, rows: Sequence[int], before: Layers, new: Layers) -> None:
+        """Lay out one prompt in `rows`: `before`, then `new`."""
         if self.cache is None:
             self.cache = Cache(layers=[self._empty(keys, values) for keys, values in new])
-        for row in rows:
-            start = self.width - self.lengths[row]
-            for number, (layer, fresh) in enumerate(zip(self.cache.layers, new, strict=True)):
-                for side, (whole, own) in enumerate(zip((layer.keys, layer.values), fresh, strict=True)):
-                    _copy(before, number, side, whole[row, :, start : start + shared])
-                    whole[row, :, start + shared : self.width] = own
+        where = rows[0] if len(rows) == 1 else torch.tensor(rows, device=self.mask.device)
+        start = self.width - self.lengths[rows[0]]
+        for layer, past, fresh in zip(self.cache.layers, before, new, strict=True):
+            for whole, old, own in zip((layer.keys, layer.values), past, fresh, strict=True):
+                middle = start + old.shape[1]
+                whole[where, :, start:middle] = old
+                whole[where, :, middle : self.width] = own
 
     def _empty(self, keys: Tensor, values: Tensor) -> _GrowingLayer:
         def side(like: Tensor) -> Tensor:
@@ -164,18 +166,15 @@ class BatchCache:
             layer.keys, layer.values = layer.keys[index], layer.values[index]
 
 
-def _copy(pieces: Pieces, layer: int, side: int, to: Tensor) -> None:
-    """Fill `to` [heads, tokens, width] with the first tokens of `pieces`."""
-    at = 0
-    for piece in pieces:
-        some = piece[layer][side][:, : to.shape[1] - at]
-        to[:, at : at + some.shape[1]] = some
-        at += some.shape[1]
+def _first(pieces: Pieces, tokens: int) -> Pieces:
+    """The first `tokens` of a text, of which no piece but the last goes further."""
+    left = tokens - sum(piece[0][0].shape[1] for piece in pieces[:-1])
+    return [*pieces[:-1], *([(keys[:, :left], values[:, :left]) for keys, values in piece] for piece in pieces[-1:])]
 
 
 @dataclass(eq=False)
 class _Piece:
-    """Up to `PIECE` tokens of kept texts. below: the pieces that follow it in some text."""
+    """Up to `PIECE` tokens of kept texts. below: the pieces that follow it in some text, in the order of their ids."""
 
     ids: Ids
     layers: Layers
@@ -214,7 +213,7 @@ class PrefixStore:
             above = path[-1] if path else self._root
             own = [(keys[:, part].clone(), values[:, part].clone()) for keys, values in layers]
             path.append(_Piece(ids[part], own))
-            above.below.append(path[-1])
+            insort(above.below, path[-1], key=_ids)
             self._tokens += len(path[-1].ids)
         self._use(path)
         while self._tokens > self.most:
@@ -234,7 +233,9 @@ class PrefixStore:
         at, last = 0, self._root
         while at % PIECE == 0 and last.below:
             rest = ids[at : at + PIECE]
-            shared, near = max(((alike(piece.ids, rest), piece) for piece in last.below), key=lambda pair: pair[0])
+            place = bisect_left(last.below, rest, key=_ids)  # none begins with more of `rest` than those beside it
+            beside = last.below[max(0, place - 1) : place + 1]
+            shared, near = max(((alike(piece.ids, rest), piece) for piece in beside), key=lambda pair: pair[0])
             if not shared:
                 break
             path.append(near)
@@ -248,8 +249,13 @@ class PrefixStore:
 
     def _drop(self, piece: _Piece) -> None:
         """Forget a piece with nothing below it."""
-        self._held.pop(piece).below.remove(piece)
+        below = self._held.pop(piece).below
+        del below[bisect_left(below, piece.ids, key=_ids)]
         self._tokens -= len(piece.ids)
+
+
+def _ids(piece: _Piece) -> Ids:
+    return piece.ids
 
 
 def alike(one: Ids, other: Ids) -> int:
@@ -293,8 +299,8 @@ def read_prompts(model: Model, prompts: Sequence[Ids], pad: int, store: PrefixSt
     logits: dict[int, Tensor] = {}
     for group in _groups(plan, read_at_once(model.device.type)):
         found = _read(model, [plan[i] for i in group], [_before(cache, plan, plan[i]) for i in group], pad)
-        for i, (new, line) in zip(group, found, strict=True):
-            cache.write(plan[i].rows, plan[i].shared, _before(cache, plan, plan[i]), new)
+        for i, (before, new, line) in zip(group, found, strict=True):
+            cache.write(plan[i].rows, before, new)
             logits |= dict.fromkeys(plan[i].rows, line)
     return cache, torch.stack([logits[row] for row in range(len(prompts))])
 
@@ -304,9 +310,10 @@ def _before(cache: BatchCache, plan: Sequence[_Prompt], prompt: _Prompt) -> Piec
     return prompt.kept if prompt.source is None else [cache.row(plan[prompt.source].rows[0], prompt.shared)]
 
 
-def tokens_read(prompts: Sequence[Ids], store: PrefixStore) -> int:
-    """How many tokens of `prompts` a call of `read_prompts` reads."""
-    return sum(len(prompt.ids) - prompt.shared for prompt in _planned(prompts, store, share=True))
+def tokens_read(prompts: Sequence[Ids], store: PrefixStore, share: bool) -> int:
+    """How many tokens of `prompts` a call of `read_prompts` reads. share: whether the model is not `windowed`."""
+    plan = _planned(prompts, store if share else PrefixStore(0), share)
+    return sum(len(prompt.ids) - prompt.shared for prompt in plan)
 
 
 def _planned(prompts: Sequence[Ids], store: PrefixStore, share: bool) -> list[_Prompt]:
@@ -345,8 +352,10 @@ def _groups(plan: Sequence[_Prompt], most: int) -> Iterator[list[int]]:
         yield group
 
 
-def _read(model: Model, prompts: Sequence[_Prompt], before: Sequence[Pieces], pad: int) -> list[tuple[Layers, Tensor]]:
-    """Of each prompt the keys and values of its tokens behind the shared ones, and the logits of its last token.
+def _read(
+    model: Model, prompts: Sequence[_Prompt], before: Sequence[Pieces], pad: int
+) -> list[tuple[Layers, Layers, Tensor]]:
+    """Of each prompt the keys and values of the shared tokens and of those behind, and the logits of its last token.
 
     What stands before is padded on the left, and so is what is read: columns between them are masked.
     """
@@ -363,9 +372,13 @@ def _read(model: Model, prompts: Sequence[_Prompt], before: Sequence[Pieces], pa
     mask = None if bool(seen.all()) else seen.long()
     how = {"input_ids": ids, "attention_mask": mask, "position_ids": positions, "past_key_values": cache}
     logits = model(**how, use_cache=True, logits_to_keep=1).logits[:, -1]
+
+    def part(row: int, own: slice) -> Layers:
+        return [(layer.keys[row, :, own], layer.values[row, :, own]) for layer in cache.layers]
+
     return [
-        ([(x.keys[row, :, end - len(read) : end], x.values[row, :, end - len(read) : end]) for x in cache.layers], line)
-        for row, (read, line) in enumerate(zip(reads, logits, strict=True))
+        (part(row, slice(width - prompt.shared, width)), part(row, slice(end - len(read), end)), line)
+        for row, (prompt, read, line) in enumerate(zip(prompts, reads, logits, strict=True))
     ]
 
 
@@ -373,12 +386,14 @@ def _placed(before: Sequence[Pieces], shared: Sequence[int], room: int) -> Cache
     """A cache of what stands before each row, zeros on the left, room for `room` tokens on the right."""
     like = next(pieces[0] for pieces in before if pieces)
     width = max(shared)
+    cut = [_first(pieces, tokens) for pieces, tokens in zip(before, shared, strict=True)]
 
     def side(number: int, which: int) -> Tensor:
         own = like[number][which]
         found = own.new_zeros(len(before), own.shape[0], width + room, own.shape[2])
-        for row, (pieces, tokens) in enumerate(zip(before, shared, strict=True)):
-            _copy(pieces, number, which, found[row, :, width - tokens : width])
+        for row, (pieces, tokens) in enumerate(zip(cut, shared, strict=True)):
+            if tokens:
+                torch.cat([piece[number][which] for piece in pieces], 1, out=found[row, :, width - tokens : width])
         return found
 
     return Cache(layers=[_GrowingLayer(side(n, 0), side(n, 1), width) for n in range(len(like))])

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ghar.llm import kv_cache
 from ghar.llm.engine import Request
@@ -72,6 +73,52 @@ def test_a_text_that_is_kept_is_found_whole_and_kept_once(texts: list[tuple[int,
             full = [other.ids for other in one.below if len(other.ids) == piece]
             assert len(full) == len(set(full))
             assert not any(a is not b and b.ids[: len(a.ids)] == a.ids for a in one.below for b in one.below)
+            assert one.below == sorted(one.below, key=lambda piece: piece.ids)
+
+
+def test_of_many_texts_that_part_at_one_place_two_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    head, store = tuple(range(kv_cache.PIECE)), PrefixStore(10**6)
+    for i in range(500):
+        store.add((*head, 1000 + 7 * i % 500, i, 5), [])
+    compared: list[kv_cache.Ids] = []
+
+    def counting(one: kv_cache.Ids, other: kv_cache.Ids) -> int:
+        compared.append(one)
+        return alike(one, other)
+
+    monkeypatch.setattr(kv_cache, "alike", counting)
+    assert store.find((*head, 1007, 1, 6, 6))[0] == kv_cache.PIECE + 2
+    assert store.find((*head, 2000))[0] == kv_cache.PIECE
+    assert len(compared) <= 2 * 3  # the head, and those beside what follows it
+
+
+def test_a_long_text_is_laid_out_in_no_more_operations_than_a_short_one() -> None:
+    """Of each layer, whatever the number of pieces and of rows that want the text."""
+    model = tiny_model().eval()
+
+    def operations(tokens: int, rows: int) -> int:
+        store, ids = PrefixStore(), tuple(2 + i % 60 for i in range(tokens))
+        with torch.inference_mode():
+            cache, _ = read_prompts(model, [ids], 0, store)
+            store.add(ids, cache.row(0, tokens))
+            assert len(store._held) == -(-tokens // kv_cache.PIECE)
+            with _Operations() as seen:
+                read_prompts(model, [(*ids, 5)] * rows, 0, store)
+        return seen.copies
+
+    few = operations(kv_cache.PIECE, 1)
+    assert operations(9 * kv_cache.PIECE, 1) == few > 0
+    assert operations(9 * kv_cache.PIECE, 20) < 2 * few
+
+
+class _Operations(TorchDispatchMode):
+    """Counts what copies tensors into others."""
+
+    copies = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.copies += func.overloadpacket in (torch.ops.aten.copy_, torch.ops.aten.cat, torch.ops.aten.index_put_)
+        return func(*args, **(kwargs or {}))
 
 
 def test_memory_is_given_back_at_once() -> None:

@@ -4,29 +4,41 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from transformers import LlamaConfig, MistralConfig
 
 from ghar.config import Zero
 from ghar.device import GIB, Device, planned_for
+from ghar.episode import Act
 from ghar.errors import BadInput
 from ghar.inputs import missing
 from ghar.launch.entry import load
 from ghar.trainers import memory
-from ghar.trainers.memory import estimate, fitted, shape_of, shaped
-from ghar.trainers.plan import EpisodeCounts, PlanPhase, Speed, fresh_share, make_plan, phases_of, show
+from ghar.trainers.memory import checkpoint_copy, estimate, fitted, shape_of, shaped
+from ghar.trainers.plan import EpisodeCounts, PlanPhase, Speed, fresh_share, make_plan, phases_of, probe, show
 from tests.running import run_python
 from tests.trainers.test_activation_memory import architecture
 
 SMALL = ("data.patients=60", "model.hidden=32", "model.layers=2", "model.vocab=400")
+TINY = shaped(LlamaConfig(
+    vocab_size=64, hidden_size=16, intermediate_size=16, num_hidden_layers=3, num_attention_heads=2,
+    num_key_value_heads=2,
+))  # fmt: skip
 
 
-def phases(counted: EpisodeCounts, speed: Speed, processes: int, *overrides: str) -> dict[str, PlanPhase]:
+def phases(
+    counted: EpisodeCounts, speed: Speed, processes: int, *overrides: str, rehearsal: dict[str, float] | None = None
+) -> dict[str, PlanPhase]:
     from ghar.envs import system as systems
     from ghar.envs.records import Records
 
     config = load([*SMALL, *overrides])
     system = systems.build(Records(config))
+    if rehearsal is not None:
+        system = replace(system, training=replace(system.training, rehearsal=rehearsal))
     memory = {"sft": 2.0, "rl": 3.0}
     return {p.name: p for p in phases_of(system, config, counted, speed, memory, processes)}
 
@@ -52,11 +64,120 @@ def test_what_an_engine_keeps_of_prompts_is_not_planned_to_be_read_again() -> No
     every = 101 + 102 + 101
     for flight, batch in ((2, 2), (2, 1), (1, 1)):
         config = load([f"env.in_flight={flight}", f"engine.max_batch={batch}"])
-        assert fresh_share(prompts, config) == pytest.approx((101 + 1 + 1) / every)
+        assert fresh_share(prompts, config, TINY) == pytest.approx((101 + 1 + 1) / every)
     apart = [[tuple(range(1000 * i, 1000 * i + 900)) for _ in range(2)] for i in range(30)]
-    assert fresh_share(apart, load(["env.in_flight=30", "engine.max_batch=8"])) > 0.9  # more than is kept
-    assert fresh_share(apart, load(["env.in_flight=8", "engine.max_batch=8"])) == pytest.approx(901 / 1800)
-    assert fresh_share(prompts, load(["engine=vllm"])) == 1.0
+    many, few = (load([f"env.in_flight={flight}", "engine.max_batch=8"]) for flight in (30, 8))
+    assert fresh_share(apart, many, TINY) > 0.9  # more than is kept
+    assert fresh_share(apart, few, TINY) == pytest.approx(901 / 1800)
+    assert fresh_share(prompts, load(["engine=vllm"]), TINY) == 1.0
+
+
+def test_of_fewer_episodes_than_are_in_flight_less_is_kept() -> None:
+    """8 are probed, each of 1,000 tokens: 16 fit into 16,384, and of 32 in flight each finds an eighth of 4,096."""
+    apart = [[tuple(range(2000 * i, 2000 * i + 1000)) for _ in range(2)] for i in range(8)]
+    for flight, share in ((8, 1001 / 2000), (16, 1001 / 2000), (32, 1 - 4096 / 16_000)):
+        config = load([f"env.in_flight={flight}", "engine.max_batch=8"])
+        assert fresh_share(apart, config, TINY) == pytest.approx(share, abs=0.005)
+
+
+def test_words_stand_for_more_tokens_than_one() -> None:
+    """12 prompts of 1,000 words fit into 16,384 tokens where each is one, and not where it is 1.5."""
+    apart = [[tuple(range(2000 * i, 2000 * i + 1000)) for _ in range(2)] for i in range(12)]
+    config = load(["env.in_flight=12", "engine.max_batch=12"])
+    assert fresh_share(apart, config, TINY) == pytest.approx(1001 / 2000)
+    assert fresh_share(apart, config, TINY, weight=1.5) == pytest.approx(1 - 16_384 / 1.5 / 24_000, abs=0.005)
+
+
+def test_of_a_model_with_a_window_nothing_is_kept_but_like_prompts_are_read_once() -> None:
+    small: dict[str, Any] = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2,
+             "num_attention_heads": 2, "num_key_value_heads": 2}  # fmt: skip
+    window, plain = (shaped(MistralConfig(**small, sliding_window=most)) for most in (128, None))
+    record = tuple(range(100))
+    prompts = [[(*record, 200), (*record, 201)], [(*record, 200), (*record, 202)]]
+    config = load(["env.in_flight=2", "engine.max_batch=2"])
+    assert fresh_share(prompts, config, plain) == pytest.approx((101 + 1 + 1) / 404)
+    assert fresh_share(prompts, config, window) == pytest.approx((101 + 101 + 101) / 404)
+
+
+def test_a_teacher_is_counted_with_its_own_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    """4 records of 800 tokens and 512 more, where the student reads 2,048; on both kinds of device."""
+    student, teacher = replace(TINY, reach=2048), replace(TINY, reach=32_768)
+    monkeypatch.setattr(memory, "shape_of", lambda config: teacher)
+    monkeypatch.setattr(memory, "activations", lambda one: 1000 * one.rows + one.tokens)
+    config = load(["env.history_tokens=800", "model.max_length=8192", "trainer.warmup.teacher=another",
+                   "engine.max_batch=8"])  # fmt: skip
+    for on, together in ((Device("cpu", 80 * GIB), 1024), (Device("cuda", 80 * GIB), 16_384)):
+        for asked, own, other in ((None, 2048, 3712), (3000, 2048, 3000), (700, 700, 700)):
+            found = estimate(config, student, 1, on=on, length=asked)
+            for phase, length in (("evaluation", own), ("teacher", other)):
+                rows = min(8, max(1, together // length))
+                kept, reading = (8 * length + 16_384) * TINY.cached * 4, 1000 * rows + rows * length
+                assert found[phase] == {"weights": 4 * TINY.weights, "engine": kept + reading}
+
+
+def test_the_host_holds_the_process_and_prompts_as_long_as_the_probes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a CPU; beside a GPU libraries, weights and what a checkpoint is written from."""
+    counted = EpisodeCounts(3, 300, 6, seconds=0.5, longest=200)
+    monkeypatch.setattr(memory, "activations", lambda one: 1000 * one.rows + one.tokens)
+    monkeypatch.setattr("ghar.trainers.plan.probe", lambda system, config, shape: counted)
+    process = SimpleNamespace(memory_info=lambda: SimpleNamespace(rss=5 * GIB))
+    monkeypatch.setattr("ghar.trainers.plan.psutil", SimpleNamespace(Process=lambda: process))
+    config = load([*SMALL, f"data.cache={tmp_path}", "model.lora_rank=8", "model.critic=own"])
+    shape = shape_of(config)
+    assert shape is not None
+    cpu, gpu = Device("cpu", 24 * GIB, "here"), Device("cuda", 80 * GIB, "there")
+    short, long = (estimate(config, shape, 1, on=cpu, length=length) for length in (200, None))
+    most = {phase: sum(need.values()) for phase, need in short.items()}
+    plan = make_plan(config, (1, cpu))
+    assert plan.host == 5 * GIB + max(most.values()) and (plan.device, plan.free) == ("here", 24 * GIB)
+    held = {phase.name: phase.memory for phase in plan.phases}
+    for phase in ("sft", "rl", "evaluation"):
+        assert held[phase] == sum(long[phase].values()) >= most[phase]
+    assert held["evaluation"] > most["evaluation"]
+    beside = make_plan(config, (1, gpu))
+    copied = checkpoint_copy(config, shape, 1)
+    assert beside.host == 3 * GIB + 4 * shape.weights + copied and copied > 0
+    alone = load([*SMALL, f"data.cache={tmp_path}", "model.lora_rank=8", "trainer.rl.updates=0"])
+    assert make_plan(alone, (1, gpu)).host == 3 * GIB + 4 * shape.weights
+
+
+def test_the_longest_prompt_of_the_probe_is_counted_with_its_reply(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three words and at most 40 tokens are more than ten and at most 20; a word is taken for 1.5 tokens."""
+    said = SimpleNamespace(text="so it is")
+    acts = [Act("top", "answer", "three short words", max_tokens=40), Act("top", "answer", "ten " * 10, max_tokens=20)]
+    episode = SimpleNamespace(trace=[SimpleNamespace(effect=act, result=said) for act in acts])
+    monkeypatch.setattr("ghar.trainers.plan.play", lambda stage, cases, *_, **how: [episode for _ in cases])
+    monkeypatch.setattr("ghar.trainers.plan.stage_of", lambda *_: None)
+    training = SimpleNamespace(teacher=None)
+    system: Any = SimpleNamespace(
+        cases=SimpleNamespace(train=list(range(30))), teacher_variant=lambda: None, training=training
+    )
+    counted = probe(system, load(["env.in_flight=24"]), TINY)
+    assert (counted.calls, counted.prompt, counted.reply, counted.longest) == (
+        2,
+        1.5 * 13,
+        2 * 4.5,
+        44,
+    )
+
+
+@pytest.mark.parametrize("teacher", ["scripted", "another"])
+def test_attempts_and_rehearsed_episodes_by_hand(tmp_path: Path, teacher: str) -> None:
+    """2 of at most 3 attempts, as many opposite ones as half the samples, and of two other variants 0.5 and 0.25."""
+    own = (f"data.cache={tmp_path}", "trainer.warmup.samples=8", "trainer.warmup.attempts=3", "trainer.warmup.epochs=2",
+           f"trainer.warmup.teacher={teacher}")  # fmt: skip
+    counted, speed = EpisodeCounts(3, 300, 6, seconds=0.5), Speed(train=100, read=1000, sample=10)
+    found = phases(counted, speed, 1, *own, rehearsal={"one": 0.5, "other": 0.25})
+    tries = 8 * (2 + 0.5 + 0.75)
+    assert found["sft"].trained == 2 * 8 * 1.75 * 306
+    if teacher == "scripted":
+        assert (found["teacher"].calls, found["teacher"].sampled) == (0, 0)
+        assert found["teacher"].seconds == pytest.approx(tries * 0.5)
+    else:
+        assert (found["teacher"].calls, found["teacher"].sampled) == (3 * tries, 6 * tries)
+        assert found["teacher"].seconds == pytest.approx(tries * (300 / 1000 + 6 / 10 + 0.5))
 
 
 @pytest.mark.slow

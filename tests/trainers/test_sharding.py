@@ -23,7 +23,7 @@ from tests.trainers.evaluating import evaluate_as
 OWN = [
     "+experiment=mimic4_los", "data.patients=60", "threads=1", "model.hidden=16", "model.layers=1",
     "model.vocab=1600", "task.max_test=20", "eval.variants=[scripted,ghar_base]", "eval.bootstrap=20",
-    "env.in_flight=3",
+    "env.in_flight=2",  # parts of 4 (tests/trainers/evaluating.py)
 ]  # fmt: skip
 
 
@@ -73,7 +73,7 @@ def test_two_processes_and_a_kill_leave_the_rows_of_one(tmp_path: Path, forks: A
     assert all({row["sample_id"] for row in some} == {row["sample_id"] for row in one["scripted.jsonl"]}
                for some in one.values())  # fmt: skip
     assert all(turn["reply"] for row in one["ghar_base.jsonl"] for turn in row["turns"])
-    codes, screen = evaluated(forks, 2, tmp_path / "two", last=5)  # the first dies, the second waits for it in vain
+    codes, screen = evaluated(forks, 2, tmp_path / "two", last=4)  # the first dies, the second waits for it in vain
     assert codes[0] == -signal.SIGKILL and codes[1], screen
     assert len(rows(tmp_path / "two")) == 1  # the second variant is under way
     kept = [part.parent.name for part in (tmp_path / "two" / "episodes" / ".parts").glob("*/*.jsonl")]
@@ -100,6 +100,28 @@ def test_parts_are_the_cases_in_order_and_no_patient_is_cut(subjects: list[int],
     assert [case for part in parts for case in part] == cases and all(parts)
     for before, after in pairwise(parts):
         assert before[-1].subject_id != after[0].subject_id and len(before) >= min(in_flight, 64)
+
+
+@pytest.mark.parametrize(("in_flight", "sizes"), [(1, 4), (8, 32), (32, 64), (100, 64)])
+def test_few_in_flight_are_filled_up_within_a_part(in_flight: int, sizes: int) -> None:
+    """An engine's batches become small at the end of a part, not after every batch."""
+    parts = parted([SimpleNamespace(subject_id=i) for i in range(200)], in_flight)
+    assert {len(part) for part in parts[:-1]} == {sizes}
+
+
+def test_parts_that_were_cut_by_another_rule_are_played_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "parts"
+    claim(folder, "a")
+    play_parts(folder, [[1]], lambda cases: [{"case": case} for case in cases])
+    claim(folder, "a")
+    assert part_file(folder, 0).is_file()
+    monkeypatch.setattr("ghar.trainers.sharding.FILLED", 1)
+    claim(folder, "a")
+    assert not part_file(folder, 0).is_file()
+    (folder / "of").write_text("a")  # as it was written before the rule was named
+    part_file(folder, 0).touch()
+    claim(folder, "a")
+    assert not part_file(folder, 0).is_file()
 
 
 def test_what_is_there_is_not_made_again_and_what_is_of_another_run_is(tmp_path: Path):
