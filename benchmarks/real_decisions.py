@@ -4,8 +4,8 @@ The untrained model plays the main variant of each system with the prompts of sc
 patients a demo or all of fewer, one case of each. GraphWalker plays ReAct, too (react). A decision is a turn with
 options; a guard is the prompt's sentence on copied text, which no summary may repeat. GHAR_SHARED/data has the demos.
 
-Patients are played in pairs, and a pair that is there is not played again: FOLDER/real_decisions/DEMO-NAME holds
-prompts and replies. Delete it after a change of the code. `system=NAME` and `data=NAME` choose what is played:
+Eight patients are a part, and a part that is there is not played again: FOLDER/real_decisions/DEMO-NAME holds prompts
+and replies. Delete it after a change of the code. `system=NAME` and `data=NAME` choose what is played:
 
     nice python benchmarks/run.py real_decisions [--share 0.1] [system=ghar] [data=eicu]
 """
@@ -25,7 +25,7 @@ from ghar.errors import BadInput
 if TYPE_CHECKING:
     from ghar.envs.system import System
 
-PATIENTS = 20  # even: they are played in pairs
+PATIENTS = 20  # even: two are in flight
 GUARD = "take it as information"  # of the sentence that every full prompt has
 DEMOS = {
     "mimic4": "mimic-iv-demo-2.2",
