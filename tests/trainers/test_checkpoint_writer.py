@@ -276,9 +276,8 @@ def rounds(small_system: Any, small_config: Any, monkeypatch: pytest.MonkeyPatch
         actor = make_actor(config, model, small_system.agents)
         stage = stage_of(small_system, small_system.variants[small_system.main], config)
         workers = local(stage, False, actor, tokenizer)
-        monkeypatch.setattr(loop, "room_for_copy", lambda config: room)
         monkeypatch.setattr(loop, "_step", lambda about, going, workers: around(going, step(about, going, workers)))
-        loop.reinforce(small_system, config, actor, MODEL, {}, log, RunFolder(folder), workers)
+        loop.reinforce(small_system, config, actor, MODEL, {}, log, RunFolder(folder), workers, room)
 
     return play
 

@@ -29,7 +29,6 @@ from ghar.metrics.runfolder import RunFolder
 from ghar.progress import progress
 from ghar.rewards.compose import EpisodeReward, Reference
 from ghar.rewards.normalise import RunningNormaliser
-from ghar.trainers.memory import room_for_copy
 from ghar.trainers.rl.actor_critic import ActorCritic
 from ghar.trainers.rl.batch_report import batch_report
 from ghar.trainers.rl.critic import Critic, CriticConfig
@@ -152,13 +151,15 @@ def reinforce(
     log: Callable[[Mapping[str, Any]], None],
     folder: RunFolder,
     workers: Workers,
+    room: float,
 ) -> None:
     """Train `actor` for `trainer.rl.updates` updates, or until `patience` evaluations brought nothing better.
 
     Starts after the newest checkpoint of `folder` where there is one, and forgets the rows of metrics.jsonl after it.
     The best policy by `trainer.rl.select` is kept there too (pointer "best"). A checkpoint is written while the next
     update is under way, where there is memory for its copy, and counts as soon as it is whole. model: what checkpoints
-    must fit (ghar.trainers.runs.checkpoint.identity). workers: who plays the episodes; closed at the end.
+    must fit (ghar.trainers.runs.checkpoint.identity). workers: who plays the episodes; closed at the end. room:
+    bytes of host memory that must be free for that copy.
     """
     rl, about = config.trainer.rl, TrainingInputs(system, config, references, folder)
     torch.manual_seed(derive_seed(config.seed, "rl"))  # what earlier phases drew must not matter to a resumed one
@@ -168,7 +169,7 @@ def reinforce(
     if critic is not None and config.deepspeed.stage is not None:
         critic.shard(config.deepspeed, config.model.dtype)
     checkpoints, keep = folder.path / "checkpoints", checkpoint.KeepPolicy(config.keep_last, best=1)
-    saving = CheckpointWriter(checkpoints, model, keep, room_for_copy(config))
+    saving = CheckpointWriter(checkpoints, model, keep, room)
     loop = _Loop(learner, rng, running_of(system), saving, critic, rl.kl)
     found = _newest(checkpoints, model, keep)
     if found is not None:
