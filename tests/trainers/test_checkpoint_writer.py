@@ -221,7 +221,7 @@ def test_whatever_ends_the_thread_is_raised_with_its_name(
     raised = MemoryError if isinstance(error, MemoryError) else RuntimeError
     with pytest.raises(raised) as found, CheckpointWriter(tmp_path, MODEL, KEEP) as writer:
         writer.begin(lambda: some(1))
-    assert type(error).__name__ in checkpoint._sentence(found.value) and names(tmp_path) == []
+    assert type(error).__name__ in checkpoint.sentence(found.value) and names(tmp_path) == []
 
 
 def test_the_thread_writes_as_the_process_that_began_it(tmp_path: Path, held: Held, monkeypatch: pytest.MonkeyPatch):

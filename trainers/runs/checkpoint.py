@@ -164,7 +164,7 @@ def publish(folder: Path, step: int, score: float | None, part: WrittenPart, kee
     Every process calls it. The error of a part is raised in all: its own where it happened, else BadInput.
     """
     scratch, final = folder / f".step-{step}.partial", folder / f"step-{step}"
-    parts = gather((part.sums, None if part.error is None else _sentence(part.error)))
+    parts = gather((part.sums, None if part.error is None else sentence(part.error)))
     errors = [(process, error) for process, (_, error) in enumerate(parts) if error is not None]
     try:
         if part.error is not None:
@@ -178,7 +178,8 @@ def publish(folder: Path, step: int, score: float | None, part: WrittenPart, kee
     return final
 
 
-def _sentence(error: Exception) -> str:
+def sentence(error: Exception) -> str:
+    """What is said of an error of a write: never nothing."""
     return str(error) if isinstance(error, BadInput) else told(error) or repr(error)
 
 

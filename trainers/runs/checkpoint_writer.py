@@ -17,7 +17,6 @@ from types import TracebackType
 
 import psutil
 
-from ghar.disk import told
 from ghar.trainers.runs import checkpoint
 from ghar.trainers.runs.checkpoint import Checkpoint, KeepPolicy, WrittenPart
 from ghar.trainers.runs.distributed import gather, rank, world
@@ -45,8 +44,8 @@ class CheckpointWriter:
                 try:  # the update before the error is whole; other processes may not come here
                     self.finish()
                 except Exception as other:
-                    sentence = f"The checkpoint before it could not be written either: {told(other) or other}"
-                    print(sentence, file=sys.stderr, flush=True)
+                    said = checkpoint.sentence(other)
+                    print(f"The checkpoint before it could not be written either: {said}", file=sys.stderr, flush=True)
         finally:
             if self._open is not None:
                 self._open.give_up()
