@@ -74,13 +74,17 @@ def _check_free(config: Config, training: bool) -> None:
     shape = shape_of(config)
     if shape is not None:
         on = this_device()
-        here = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if processes_of() > 1 else 1
-        free = free_memory(on.kind) // (here if on.kind == "cpu" else 1)
+        free = free_memory(on.kind) // (_here() if on.kind == "cpu" else 1)
         if training:
             phases = estimate(config, shape, processes_of(), on=on)
             told = ", ".join(f"{name} {sum(need.values()) / GIB:.1f}" for name, need in phases.items())
             print(f"Memory at the peak, GiB of {on.kind} in each process: {told}; {free / GIB:.1f} are free.")
         check_memory(config, shape, processes_of(), free, on, training)
+
+
+def _here() -> int:
+    """Processes of this run on this machine."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if processes_of() > 1 else 1
 
 
 def processes_of() -> int:
@@ -224,14 +228,27 @@ def _rl(config: Config, shape: ModelShape, processes: int, on: Device, length: i
     else:  # it plays while nothing is trained
         play += played
     need["activations"] = max(need["activations"], play - need["gradients"], read - need["gradients"])
-    if on.kind == "cpu":
-        need["checkpoint"] = checkpoint_copy(config, shape, processes)
     return need
+
+
+def room_for_copy(config: Config) -> float:
+    """Bytes that the host must have free before RL's checkpoint is copied to be written beside the next update; 0 for a
+    model whose shape cannot be read."""
+    shape, on = shape_of(config), this_device()
+    if shape is None:
+        return 0
+    need = checkpoint_copy(config, shape, processes_of())
+    if on.kind == "cpu":  # the update's own, which is not held between two
+        rl = _rl(config, shape, processes_of(), on, longest(config, shape))
+        need += rl["gradients"] + rl["activations"]
+    return need * _here()  # all copy at the same time
 
 
 def checkpoint_copy(config: Config, shape: ModelShape, processes: int) -> float:
     """Bytes of host memory that RL's checkpoint is written from while training goes on: the trained weights, which
-    process 0 alone copies, and a process's part of the optimiser's state."""
+    process 0 alone copies, and a process's part of the optimiser's state. None by the plain trainer, which waits."""
+    if not config.trainer.rl.updates or config.trainer.method == "plain":
+        return 0
     own = 4 if config.deepspeed.stage is None else _item(config)
     copied = _trained(config, shape) * own + _moments(config, shape, processes)
     return copied * (2 if has_critic(config) else 1)

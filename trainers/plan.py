@@ -148,10 +148,12 @@ def make_plan(config: Config, gpus: tuple[int, Device] | None = None) -> Plan:
         for length in (None, counted.longest)
     )
     phases = tuple(phases_of(system, config, counted, speed, memory, processes))
-    copied = checkpoint_copy(config, shape, processes) if config.trainer.rl.updates else 0
+    device, free = (on.kind, free_memory(on.kind)) if gpus is None else (on.name, on.memory)
+    copied = checkpoint_copy(config, shape, processes)
+    if on.kind == "cpu" and copied and likely["rl"] + copied <= free:  # else it is written at once, without a copy
+        likely["rl"] += copied
     beside = LIBRARIES + shape.weights * _item(config) + copied  # a GPU
     host = beside if on.kind == "cuda" else held + max(likely.values())
-    device, free = (on.kind, free_memory(on.kind)) if gpus is None else (on.name, on.memory)
     return Plan(phases, host, _disk(system, config, shape, counted), device, free, processes)
 
 

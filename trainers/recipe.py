@@ -42,7 +42,7 @@ from ghar.trainers.evaluation.evaluate import evaluate_system, table_of
 from ghar.trainers.evaluation.leakage import audited, by_rarity, keep_groups
 from ghar.trainers.evaluation.report import conclude, report
 from ghar.trainers.evaluation.weights import RunStages, identity, load_base, make_actor
-from ghar.trainers.memory import check_machine, fitted
+from ghar.trainers.memory import check_machine, fitted, room_for_copy
 from ghar.trainers.plain import check as check_plain
 from ghar.trainers.plain import train as train_plain
 from ghar.trainers.rl.loop import reinforce
@@ -295,7 +295,8 @@ def _reinforce(run: TrainingRun, make_workers: MakeWorkers) -> None:
     with run.timed("rl"):
         workers = make_workers(stage, system.origin.credentialed, actor, tokenizer)
         fits = identity(config, actor, tokenizer, run.checkpoints)
-        reinforce(system, config, actor, fits, references, run.log, run.folder, workers)
+        room = room_for_copy(config)
+        reinforce(system, config, actor, fits, references, run.log, run.folder, workers, room)
 
 
 def _finish(run: TrainingRun) -> None:

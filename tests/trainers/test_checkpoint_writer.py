@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from ghar.disk import full_disk_told
+from ghar.envs.play import stage_of
 from ghar.errors import BadInput
+from ghar.metrics.runfolder import RunFolder
+from ghar.trainers.base import untrained
+from ghar.trainers.evaluation.weights import make_actor
+from ghar.trainers.rl import loop
 from ghar.trainers.rl.learner import PlainLearner
-from ghar.trainers.runs import checkpoint
+from ghar.trainers.rl.workers import local
+from ghar.trainers.runs import checkpoint, checkpoint_writer, manifest
 from ghar.trainers.runs.checkpoint import Checkpoint, find, load, newest
 from ghar.trainers.runs.checkpoint_writer import CheckpointWriter
 from tests.trainers.test_checkpoint import KEEP, MODEL, names, some
@@ -122,17 +131,185 @@ def test_an_error_in_the_next_update_leaves_the_checkpoint_before_it(tmp_path: P
     assert find(tmp_path) == tmp_path / "step-1"
 
 
-def test_the_error_of_the_update_stands_before_that_of_the_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_error_of_the_update_stands_before_that_of_the_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     monkeypatch.setattr(torch, "save", full)
-    with pytest.raises(BadInput, match="of the update") as raised, CheckpointWriter(tmp_path, MODEL, KEEP) as writer:
+    with pytest.raises(BadInput, match="of the update"), CheckpointWriter(tmp_path, MODEL, KEEP) as writer:
         writer.begin(lambda: some(1))
         raise BadInput("of the update")
-    assert "could not be written either" in raised.value.__notes__[0] and names(tmp_path) == []
+    assert "could not be written either: A file cannot be written, its disk is full" in capsys.readouterr().err
+    assert names(tmp_path) == []
 
 
-def test_whoever_stops_at_once_waits_for_no_write(tmp_path: Path, held: Held):
+class Endless:
+    """In place of `torch.save`: writes until it is refused; `begun` once it writes."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.begun = Event()
+        patch.setattr(torch, "save", self)
+
+    def __call__(self, value: object, file: Any) -> None:
+        while True:
+            file.write(b"0")
+            self.begun.set()
+
+
+STOPS = {"asked": KeyboardInterrupt(), "left": SystemExit(130), "others": BadInput("of one of several processes")}
+
+
+@pytest.mark.parametrize("stop", STOPS)
+def test_whoever_stops_at_once_waits_for_no_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: str):
+    """Nor is one left at work, which would abort the interpreter as it ends."""
+    writing = Endless(monkeypatch)
+    if stop == "others":
+        monkeypatch.setattr(checkpoint_writer, "world", lambda: 2)
+    with pytest.raises(type(STOPS[stop])), CheckpointWriter(tmp_path, MODEL, KEEP) as writer:
+        writer.begin(lambda: some(1))
+        assert writing.begun.wait(60)
+        raise STOPS[stop]
+    assert not any(thread.name.startswith("checkpoint") for thread in threading.enumerate())
+    assert find(tmp_path) is None and names(tmp_path) == []
+
+
+def test_a_signal_while_a_write_is_waited_for_gives_it_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Of `Ctrl-C` as the last checkpoint is finished, the thread hears too."""
+    writing = Endless(monkeypatch)
     with pytest.raises(KeyboardInterrupt), CheckpointWriter(tmp_path, MODEL, KEEP) as writer:
         writer.begin(lambda: some(1))
-        raise KeyboardInterrupt
-    assert find(tmp_path) is None
+        assert writing.begun.wait(60) and writer._open is not None
+        monkeypatch.setattr(writer._open, "part", interrupted)
+    assert not any(thread.name.startswith("checkpoint") for thread in threading.enumerate())
+    assert names(tmp_path) == []
+
+
+def interrupted() -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_write_given_up_in_its_sums_ends(tmp_path: Path):
+    """A check that begins to refuse is heard in every file and in the sums of all."""
+    asked = 0
+
+    def refuse(after: int) -> Callable[[], None]:
+        nonlocal asked
+        asked = 0
+
+        def check() -> None:
+            nonlocal asked
+            asked += 1
+            if asked > after:
+                raise ValueError("refused")
+
+        return check
+
+    scratch = checkpoint.make_scratch(tmp_path, 1)
+    assert checkpoint.write(scratch, some(1), MODEL, 0, refuse(10**9)).error is None
+    for after in (0, asked // 2, asked - 1):
+        part = checkpoint.write(scratch, some(1), MODEL, 0, refuse(after))
+        assert part.error is not None and part.sums == {}
+
+
+@pytest.mark.parametrize("error", [MemoryError(), KeyboardInterrupt(), SystemExit(1)])
+def test_whatever_ends_the_thread_is_raised_with_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+):
+    def fail(*args: Any, **kwargs: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(torch, "save", fail)
+    raised = MemoryError if isinstance(error, MemoryError) else RuntimeError
+    with pytest.raises(raised) as found, CheckpointWriter(tmp_path, MODEL, KEEP) as writer:
+        writer.begin(lambda: some(1))
+    assert type(error).__name__ in checkpoint.sentence(found.value) and names(tmp_path) == []
+
+
+def test_the_thread_writes_as_the_process_that_began_it(tmp_path: Path, held: Held, monkeypatch: pytest.MonkeyPatch):
+    """The group may be gone before the thread has begun: process 1 does not write process 0's files then."""
+    folder = checkpoint.make_scratch(tmp_path, 1)
+    monkeypatch.setattr(checkpoint_writer, "rank", lambda: 1)
+    writer = CheckpointWriter(tmp_path, MODEL, KEEP)
+    writer.begin(lambda: some(1))
+    monkeypatch.undo()  # and with it the number of this process
     held.go.set()
+    assert writer._open is not None and set(writer._open.part().sums) == {"optimizer-1.pt"}
+    assert [path.name for path in folder.iterdir()] == ["optimizer-1.pt"]
+
+
+def test_without_room_for_a_copy_it_is_written_at_once(tmp_path: Path):
+    for room, has_room in ((0.0, True), (1e18, False)):
+        writer = CheckpointWriter(tmp_path, MODEL, KEEP, room)
+        assert writer.has_room() is has_room
+    with CheckpointWriter(tmp_path, MODEL, KEEP) as writer:
+        writer.begin(lambda: some(1))
+        writer.save(lambda: some(2))
+        assert find(tmp_path) == tmp_path / "step-2" and writer._open is None
+
+
+def test_a_critic_baselines_state_is_a_copy():
+    from ghar.trainers.rl.critic_baseline import CriticBaseline
+
+    one = CriticBaseline()
+    one.batches.append((np.zeros((2, 3)), np.zeros(2)))
+    kept = one.state()["batches"][0]
+    one.batches[0][0][:], one.batches[0][1][:] = 1.0, 1.0
+    assert not kept[0].any() and not kept[1].any()
+
+
+# ---------------------------------------------------------------- in the loop
+
+
+@pytest.fixture
+def rounds(small_system: Any, small_config: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Three updates of a tiny policy into a folder; `around` is called with each step of the loop."""
+    config = small_config(
+        "model.hidden=16", "model.layers=1", "model.critic=own", "trainer.rl.estimator=gae", "trainer.rl.updates=3",
+        "trainer.rl.episodes=2", "trainer.rl.attempts=1", "trainer.rl.minibatches=1", "trainer.rl.epochs=1",
+        "trainer.rl.eval_every=9", "trainer.rl.eval_samples=2", "trainer.rl.save_every=1", "keep_last=4",
+        "trainer.rl.lr=0.01",
+    )  # fmt: skip
+    step = loop._step
+
+    def play(folder: Path, room: float, around: Callable[..., Any], log: Callable[..., None]) -> None:
+        (folder / "episodes").mkdir(parents=True)
+        model, tokenizer = untrained(config, list(small_system.training.texts()), (), 0)
+        actor = make_actor(config, model, small_system.agents)
+        stage = stage_of(small_system, small_system.variants[small_system.main], config)
+        workers = local(stage, False, actor, tokenizer)
+        monkeypatch.setattr(loop, "_step", lambda about, going, workers: around(going, step(about, going, workers)))
+        loop.reinforce(small_system, config, actor, MODEL, {}, log, RunFolder(folder), workers, room)
+
+    return play
+
+
+@pytest.mark.slow
+def test_a_checkpoint_written_beside_the_next_update_is_that_of_a_run_that_saves_at_once(
+    tmp_path: Path, held: Held, rounds: Callable[..., None]
+):
+    """That of update 1 is held until update 2 has ended, and published then, before update 2 is saved."""
+    held.go.set()
+    beside, at_once = tmp_path / "beside" / "checkpoints", tmp_path / "at_once" / "checkpoints"
+    seen: dict[int, str] = {}
+
+    def around(going: Any, result: Any) -> Any:
+        if going.step == 1:
+            held.go.clear()
+        if going.step == 2:
+            assert going.saving._open is not None and not going.saving._open.is_done()
+            assert sorted(path.name for path in beside.glob("step-*")) == ["step-0"]
+            held.go.set()
+            going.saving._open.part()
+        return result
+
+    def log(row: Any) -> None:
+        newest = find(beside)
+        seen[row["step"]] = "" if newest is None else newest.name
+
+    rounds(beside.parent, 0.0, around, log)
+    assert seen[2] == "step-1"
+    rounds(at_once.parent, math.inf, lambda going, result: result, lambda row: None)
+    for number in range(4):
+        one, other = (manifest.sums(folder / f"step-{number}") for folder in (beside, at_once))
+        assert one == other, number
+    weights = [load(beside / f"step-{number}", MODEL).weights for number in (1, 2)]
+    assert any(not torch.equal(weights[0][name], weights[1][name]) for name in weights[0])

@@ -69,10 +69,24 @@ def test_adapters_have_as_many_weights_as_peft_makes():
 def test_a_checkpoint_is_written_from_a_copy_of_what_is_trained():
     """float32 weights and moments of each adapter; in full, 2 bytes a weight on process 0 and an eighth of 12."""
     small = config(*SMALL, "model.lora_rank=8", "model.critic=own", "trainer.rl.estimator=gae")
-    assert estimate(small, SMALL_REAL, 1, on=CPU)["rl"]["checkpoint"] == 2 * 12 * 8 * SMALL_REAL.ends
+    assert checkpoint_copy(small, SMALL_REAL, 1) == 2 * 12 * 8 * SMALL_REAL.ends
     shared = config("model.lora_rank=null", "deepspeed=zero2", "model.dtype=bfloat16", "model.critic=head")
     assert checkpoint_copy(shared, BIG, 8) == (2 + 12 / 8) * BIG.weights
-    assert "checkpoint" not in estimate(shared, BIG, 8, on=H100)["rl"]
+    assert checkpoint_copy(config("trainer.method=plain"), BIG, 1) == 0
+    assert not any("checkpoint" in need for need in estimate(small, SMALL_REAL, 1, on=CPU).values())
+
+
+def test_a_checkpoint_is_copied_where_the_update_fits_beside_it(monkeypatch: pytest.MonkeyPatch):
+    one = config("model.lora_rank=null", "trainer.rl.estimator=rloo")
+    monkeypatch.setattr(memory, "shape_of", lambda config: SMALL_REAL)
+    monkeypatch.setattr(memory, "this_device", lambda: CPU)
+    need = estimate(one, SMALL_REAL, 1, on=CPU)["rl"]
+    copied = checkpoint_copy(one, SMALL_REAL, 1)
+    assert memory.room_for_copy(one) == copied + need["gradients"] + need["activations"]
+    monkeypatch.setattr(memory, "this_device", lambda: H100)
+    assert memory.room_for_copy(one) == copied
+    monkeypatch.setattr(memory, "shape_of", lambda config: None)
+    assert memory.room_for_copy(one) == 0
 
 
 def test_stages_share_out_what_they_should():
@@ -153,8 +167,8 @@ def test_an_evaluation_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPa
 
 def test_too_little_memory_is_said_with_its_parts():
     message = (
-        r"3\.1 billion weights needs about \d+\.\d GiB of cpu memory in each process during rl \(weights \d+\.\d, "
-        r"optimiser .*, checkpoint \d+\.\d\), but 20\.0 are free: deepspeed\.checkpointing=true .* would fit"
+        r"3\.1 billion weights needs about \d+\.\d GiB of cpu memory in each process during sft \(weights \d+\.\d, "
+        r"optimiser .*\), but 20\.0 are free: deepspeed\.checkpointing=true .* would fit"
     )
     with pytest.raises(BadInput, match=message):
         check_memory(config("model.lora_rank=null"), BIG, 1, 20 * GIB, CPU)

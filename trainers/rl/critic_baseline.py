@@ -71,10 +71,10 @@ class CriticBaseline:
         return model.fit(known, returns).predict(numbers)
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """A copy, for a checkpoint."""
         import torch
 
-        batches = [(torch.as_tensor(x), torch.as_tensor(y)) for x, y in self.batches]
+        batches = [(torch.tensor(x), torch.tensor(y)) for x, y in self.batches]
         return {"batches": batches, "explained": list(self.explained), "alarmed": self.alarmed}
 
     def load_state(self, state: dict[str, Any]) -> None:

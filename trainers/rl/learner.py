@@ -85,9 +85,9 @@ class PlainLearner(Generic[M]):
         """`work` may change trainable weights in place."""
         work()
 
-    def state(self) -> dict[str, Any]:
-        """A copy of the optimiser's state in CPU memory."""
-        return _on_cpu(self.optimizer.state_dict())
+    def state(self, copied: bool = True) -> dict[str, Any]:
+        """The optimiser's state in CPU memory: a copy, or where it lies there itself."""
+        return _on_cpu(self.optimizer.state_dict(), copied)
 
     def load_state(self, state: dict[str, Any], parts: Sequence[dict[str, Any]] = ()) -> None:
         """Undo `state` in place; `parts` are for DeepSpeed."""
@@ -172,10 +172,12 @@ class DeepSpeedLearner(Generic[M]):
             if masters is not weights:
                 masters.data.copy_(weights.data)
 
-    def state(self) -> dict[str, Any]:
-        """A copy of this process's part of the optimiser's state and of its float32 weights, in CPU memory."""
+    def state(self, copied: bool = True) -> dict[str, Any]:
+        """This process's part of the optimiser's state and of its float32 weights, in CPU memory: a copy, or where it
+        lies there itself."""
         with self._inner_groups() as optimizer:
-            return _on_cpu({"optimizer": optimizer.state_dict(), "masters": [m.detach() for m in self._masters()]})
+            own = {"optimizer": optimizer.state_dict(), "masters": [m.detach() for m in self._masters()]}
+            return _on_cpu(own, copied)
 
     def load_state(self, state: dict[str, Any], parts: Sequence[dict[str, Any]] = ()) -> None:
         """Undo `state` in place, after the weights were loaded.
@@ -220,12 +222,12 @@ def _take(groups: Sequence[dict[str, Any]], share: float) -> None:
         group["lr"] = share * group.setdefault("initial_lr", group["lr"])
 
 
-def _on_cpu(state: Any) -> Any:
+def _on_cpu(state: Any, copied: bool) -> Any:
     if isinstance(state, Tensor):
-        return state.to("cpu", copy=True)
+        return state.to("cpu", copy=copied)
     if isinstance(state, dict):
-        return {key: _on_cpu(value) for key, value in state.items()}
-    return [_on_cpu(value) for value in state] if isinstance(state, list) else state
+        return {key: _on_cpu(value, copied) for key, value in state.items()}
+    return [_on_cpu(value, copied) for value in state] if isinstance(state, list) else state
 
 
 def learner_of(config: Config, actor: ActorCritic) -> Learner:

@@ -78,7 +78,7 @@ class _Loop:
     learner: Learner
     rng: np.random.Generator
     running: RunningNormaliser | None
-    saving: CheckpointWriter
+    saving: CheckpointWriter | None = None
     critic: Critic | None = None
     kl: float = 0.0
     yardstick: CriticBaseline = field(default_factory=CriticBaseline)
@@ -99,8 +99,8 @@ class _Loop:
             state = self.actor.trainable_state() if wanted else {}
             return {name: w.to("cpu", copy=True) for name, w in state.items()}
 
-    def checkpoint(self, score: float | None, credentialed: bool) -> Checkpoint:
-        """A copy of all that a resumed loop needs; every process must ask."""
+    def checkpoint(self, score: float | None, credentialed: bool, copied: bool = True) -> Checkpoint:
+        """All that a resumed loop needs; every process must ask. copied: it shares no memory with the training."""
         state = {
             "best": self.best if math.isfinite(self.best) else None,  # JSON knows no infinity
             "waited": self.waited,
@@ -110,7 +110,7 @@ class _Loop:
         }
         main = rank() == 0
         weights = self.weights(main)
-        optimizer: dict[str, Any] = {"own": self.learner.state()} if main or self.learner.parted else {}
+        optimizer: dict[str, Any] = {"own": self.learner.state(copied)} if main or self.learner.parted else {}
         if main:
             optimizer["yardstick"] = self.yardstick.state()
         if self.critic is not None:
@@ -151,13 +151,15 @@ def reinforce(
     log: Callable[[Mapping[str, Any]], None],
     folder: RunFolder,
     workers: Workers,
+    room: float,
 ) -> None:
     """Train `actor` for `trainer.rl.updates` updates, or until `patience` evaluations brought nothing better.
 
     Starts after the newest checkpoint of `folder` where there is one, and forgets the rows of metrics.jsonl after it.
     The best policy by `trainer.rl.select` is kept there too (pointer "best"). A checkpoint is written while the next
-    update is under way, and counts as soon as it is whole. model: what checkpoints must fit
-    (ghar.trainers.runs.checkpoint.identity). workers: who plays the episodes; closed at the end.
+    update is under way, where there is memory for its copy, and counts as soon as it is whole. model: what checkpoints
+    must fit (ghar.trainers.runs.checkpoint.identity). workers: who plays the episodes; closed at the end. room:
+    bytes of host memory that must be free for that copy.
     """
     rl, about = config.trainer.rl, TrainingInputs(system, config, references, folder)
     torch.manual_seed(derive_seed(config.seed, "rl"))  # what earlier phases drew must not matter to a resumed one
@@ -167,7 +169,8 @@ def reinforce(
     if critic is not None and config.deepspeed.stage is not None:
         critic.shard(config.deepspeed, config.model.dtype)
     checkpoints, keep = folder.path / "checkpoints", checkpoint.KeepPolicy(config.keep_last, best=1)
-    loop = _Loop(learner, rng, running_of(system), CheckpointWriter(checkpoints, model, keep), critic, rl.kl)
+    saving = CheckpointWriter(checkpoints, model, keep, room)
+    loop = _Loop(learner, rng, running_of(system), saving, critic, rl.kl)
     found = _newest(checkpoints, model, keep)
     if found is not None:
         parts = checkpoint.parts_of(checkpoints, found)
@@ -175,18 +178,28 @@ def reinforce(
         on_main(lambda: print(f"Resuming reinforcement learning after update {found.step} of {rl.updates}{others}."))
         loop.go_on_from(found, parts)
     on_main(lambda: folder.rewind("rl", loop.step - 1))
-    with closing(workers), finishing("this update") as asked, loop.saving:
+    with closing(workers), finishing("this update") as asked, saving:
         stop = False
         while not stop and loop.step <= rl.updates and (rl.patience is None or loop.waited < rl.patience):
             row, score = _step(about, loop, workers)
+            saving.collect()
             log(row)  # before the checkpoint: a resumed run cuts what is too much and cannot write what is missing
             stop = any(gather(asked()))  # a scheduler may tell the processes one after the other
             if stop or score is not None or loop.step % rl.save_every == 0:
-                loop.saving.begin(lambda score=score: loop.checkpoint(score, system.origin.credentialed))
+                _save(about, loop, saving, score)
             loop.step += 1
-        loop.saving.finish()
+        saving.finish()
         if stop or any(gather(asked())):
             raise KeyboardInterrupt
+
+
+def _save(about: TrainingInputs, loop: _Loop, saving: CheckpointWriter, score: float | None) -> None:
+    """Save this update: beside the next one where there is memory for the copy, else at once."""
+    credentialed = about.system.origin.credentialed
+    if saving.has_room():
+        saving.begin(lambda: loop.checkpoint(score, credentialed))
+    else:
+        saving.save(lambda: loop.checkpoint(score, credentialed, copied=False))
 
 
 def _step(about: TrainingInputs, loop: _Loop, workers: Workers) -> tuple[dict[str, Any], float | None]:
@@ -245,7 +258,8 @@ def _update(about: TrainingInputs, loop: _Loop, workers: Workers) -> dict[str, f
     _order(about, loop, workers)
     cases, wait = loop.under_way.pop(0)
     episodes = wait()
-    loop.saving.collect()
+    if loop.saving is not None:
+        loop.saving.collect()
     middle = time.monotonic()
     rewards = _reward(about, episodes, cases, loop.running)
     check_finite(rewards, [case.sample_id for case in cases])

@@ -23,10 +23,10 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -38,7 +38,7 @@ from ghar.disk import told
 from ghar.errors import BadInput
 from ghar.provenance import learned_from_credentialed, write_mark
 from ghar.trainers.runs.distributed import gather, on_main, rank
-from ghar.trainers.runs.manifest import MANIFEST, fault, sync, write_sums, written_sum
+from ghar.trainers.runs.manifest import MANIFEST, fault, go_on, sync, write_sums, written_sum
 
 CHECKPOINTS = "checkpoints"  # in a run folder
 SFT_SUM = "sft"  # in model.json: the sum of the weights that a step's adapter belongs on
@@ -48,8 +48,8 @@ FILES = ("weights.safetensors", "optimizer.pt", "random.pt", "state.json", "mode
 @dataclass(frozen=True)
 class Checkpoint:
     """What was saved: state, the loop's own JSON; optimizer, its states, "own" that of this process (in others than
-    process 0 nothing else, and not even that where process 0 has the same); random, generator states by name. All are
-    copies that share no memory, with the training or with each other: they may be written while it goes on.
+    process 0 nothing else, and not even that where process 0 has the same); random, generator states by name. What
+    `ghar.trainers.runs.checkpoint_writer` writes while training goes on shares no memory with it.
 
     score: of the weights, higher is better; None where they were not evaluated. processes: that the run trained in.
     credentialed: whether the weights have learned from credentialed patients; weights without a mark have.
@@ -119,7 +119,8 @@ def save(folder: Path, checkpoint: Checkpoint, model: Mapping[str, str], keep: K
     beside the training.
     """
     scratch = make_scratch(folder, checkpoint.step)
-    return publish(folder, checkpoint.step, checkpoint.score, write(scratch, checkpoint, model), keep)
+    part = write(scratch, checkpoint, model, rank())
+    return publish(folder, checkpoint.step, checkpoint.score, part, keep)
 
 
 @dataclass(frozen=True)
@@ -142,11 +143,17 @@ def make_scratch(folder: Path, step: int) -> Path:
     return scratch
 
 
-def write(scratch: Path, checkpoint: Checkpoint, model: Mapping[str, str]) -> WrittenPart:
-    """Write this process's files into `scratch`; they are on disk when this returns. Asks no other process."""
+def write(
+    scratch: Path, checkpoint: Checkpoint, model: Mapping[str, str], process: int, check: Callable[[], None] = go_on
+) -> WrittenPart:
+    """Write the files of `process`, this one, into `scratch`; they are on disk when this returns. Asks no other
+    process. check: asked before every piece that is written or read; where it raises, the writing is given up."""
     try:
-        files = _write_files(scratch, checkpoint, model) if rank() == 0 else _write_part(scratch, checkpoint)
-        return WrittenPart({file.name: written_sum(file) for file in files})
+        if process == 0:
+            files = _write_files(scratch, checkpoint, model, check)
+        else:
+            files = _write_part(scratch, checkpoint, process, check)
+        return WrittenPart({file.name: written_sum(file, check) for file in files})
     except Exception as error:
         return WrittenPart({}, error)
 
@@ -157,7 +164,7 @@ def publish(folder: Path, step: int, score: float | None, part: WrittenPart, kee
     Every process calls it. The error of a part is raised in all: its own where it happened, else BadInput.
     """
     scratch, final = folder / f".step-{step}.partial", folder / f"step-{step}"
-    parts = gather((part.sums, None if part.error is None else told(part.error) or str(part.error)))
+    parts = gather((part.sums, None if part.error is None else sentence(part.error)))
     errors = [(process, error) for process, (_, error) in enumerate(parts) if error is not None]
     try:
         if part.error is not None:
@@ -169,6 +176,11 @@ def publish(folder: Path, step: int, score: float | None, part: WrittenPart, kee
         shutil.rmtree(scratch, ignore_errors=True)
         raise
     return final
+
+
+def sentence(error: Exception) -> str:
+    """What is said of an error of a write: never nothing."""
+    return str(error) if isinstance(error, BadInput) else told(error) or repr(error)
 
 
 def _publish(folder: Path, step: int, score: float | None, sums: Mapping[str, str], keep: KeepPolicy) -> None:
@@ -188,25 +200,27 @@ def _part(step: Path, process: int) -> Path:
     return step / f"optimizer-{process}.pt"
 
 
-def _write_part(scratch: Path, checkpoint: Checkpoint) -> list[Path]:
+def _write_part(scratch: Path, checkpoint: Checkpoint, process: int, check: Callable[[], None]) -> list[Path]:
     """Write what process 0 does not have. BadInput where this process does not see the folder."""
     if not checkpoint.optimizer:
         return []
     if not scratch.is_dir():
         raise BadInput(f"{scratch.parent} is not the same folder on all machines: set run_dir to one that they share.")
-    own = _part(scratch, rank())
-    _save(checkpoint.optimizer, own)
+    own = _part(scratch, process)
+    _save(checkpoint.optimizer, own, check)
     return [own]
 
 
-def _write_files(scratch: Path, checkpoint: Checkpoint, model: Mapping[str, str]) -> list[Path]:
+def _write_files(
+    scratch: Path, checkpoint: Checkpoint, model: Mapping[str, str], check: Callable[[], None]
+) -> list[Path]:
     from safetensors.torch import save_file
 
     # safetensors refuses tensors with gaps
     weights = {name: value.detach().cpu().contiguous() for name, value in checkpoint.weights.items()}
     save_file(weights, scratch / "weights.safetensors")
-    _save(checkpoint.optimizer, scratch / "optimizer.pt")
-    _save(checkpoint.random, scratch / "random.pt")
+    _save(checkpoint.optimizer, scratch / "optimizer.pt", check)
+    _save(checkpoint.random, scratch / "random.pt", check)
     own = {"step": checkpoint.step, "score": checkpoint.score, "processes": checkpoint.processes}
     (scratch / "state.json").write_text(json.dumps({**own, **checkpoint.state}, indent=1) + "\n")
     write_mark(scratch, checkpoint.credentialed)
@@ -214,9 +228,23 @@ def _write_files(scratch: Path, checkpoint: Checkpoint, model: Mapping[str, str]
     return [scratch / name for name in FILES]
 
 
-def _save(value: object, path: Path) -> None:
+class _CheckedFile:
+    """A file that asks `check` before every write."""
+
+    def __init__(self, file: IO[bytes], check: Callable[[], None]) -> None:
+        self.file, self.check = file, check
+
+    def write(self, data: bytes | memoryview) -> int:
+        self.check()
+        return self.file.write(data)
+
+    def flush(self) -> None:
+        self.file.flush()
+
+
+def _save(value: object, path: Path, check: Callable[[], None]) -> None:
     with path.open("wb") as file:  # given a path, torch.save hides why a write failed
-        torch.save(value, file)
+        torch.save(value, _CheckedFile(file, check))  # pyright: ignore[reportArgumentType]
 
 
 def find(folder: Path, which: str = "latest") -> Path | None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ghar.llm.adapter import base_of, combined
 
 MANIFEST = "manifest.json"
+PIECE = 1 << 18  # bytes read at once
 
 
 def seal(folder: Path) -> None:
@@ -19,9 +20,13 @@ def seal(folder: Path) -> None:
     write_sums(folder, {str(path.relative_to(folder)): written_sum(path) for path in files})
 
 
-def written_sum(path: Path) -> str:
-    """sha256 of a finished file, which is on disk when this returns."""
-    digest = _file_digest(path)
+def go_on() -> None:
+    """Let whoever writes or reads a file go on."""
+
+
+def written_sum(path: Path, check: Callable[[], None] = go_on) -> str:
+    """sha256 of a finished file, which is on disk when this returns. check: asked before every piece; it may raise."""
+    digest = _file_digest(path, check)
     sync(path)
     return digest
 
@@ -70,6 +75,10 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def _file_digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _file_digest(path: Path, check: Callable[[], None] = go_on) -> str:
+    digest, piece = hashlib.sha256(), memoryview(bytearray(PIECE))
+    with path.open("rb", buffering=0) as file:
+        while size := file.readinto(piece):
+            check()
+            digest.update(piece[:size])
+    return digest.hexdigest()
