@@ -129,15 +129,17 @@ def test_the_host_holds_the_process_and_prompts_as_long_as_the_probes(
     assert shape is not None
     cpu, gpu = Device("cpu", 24 * GIB, "here"), Device("cuda", 80 * GIB, "there")
     short, long = (estimate(config, shape, 1, on=cpu, length=length) for length in (200, None))
-    most = {phase: sum(need.values()) for phase, need in short.items()}
-    plan = make_plan(config, (1, cpu))
+    most, copied = {phase: sum(need.values()) for phase, need in short.items()}, checkpoint_copy(config, shape, 1)
+    little = replace(cpu, memory=int(most["rl"] + copied) - 1)
+    plan, full = (make_plan(config, (1, device)) for device in (cpu, little))
+    assert full.host == 5 * GIB + max(most.values())  # without room the checkpoint is written at once
+    most["rl"] += copied
     assert plan.host == 5 * GIB + max(most.values()) and (plan.device, plan.free) == ("here", 24 * GIB)
     held = {phase.name: phase.memory for phase in plan.phases}
-    for phase in ("sft", "rl", "evaluation"):
-        assert held[phase] == sum(long[phase].values()) >= most[phase]
+    for phase, copy in (("sft", 0), ("rl", copied), ("evaluation", 0)):
+        assert held[phase] == sum(long[phase].values()) >= most[phase] - copy
     assert held["evaluation"] > most["evaluation"]
     beside = make_plan(config, (1, gpu))
-    copied = checkpoint_copy(config, shape, 1)
     assert beside.host == 3 * GIB + 4 * shape.weights + copied and copied > 0
     alone = load([*SMALL, f"data.cache={tmp_path}", "model.lora_rank=8", "trainer.rl.updates=0"])
     assert make_plan(alone, (1, gpu)).host == 3 * GIB + 4 * shape.weights
