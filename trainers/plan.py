@@ -1,7 +1,8 @@
 """What a run would take, before it starts: calls of the model, tokens, hours, memory and disk of each phase.
 
-Counts come from the system's own cases and a few episodes of its rule; speeds from two and three layers of the model at
-its true width, timed on this machine; memory from trainers/memory.py. Nothing is trained and no weights are loaded.
+Counts come from the system's own cases and a few episodes, of its rule or of a sketch of a model (trainers/dry_run.py);
+speeds from some layers of the model at its true width, timed on this machine; memory from trainers/memory.py. Nothing
+is trained and no weights are loaded.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import zip_longest
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -23,13 +24,13 @@ from ghar.device import GIB, Device, planned_for, this_device
 from ghar.envs import system as systems
 from ghar.envs.play import play, stage_of
 from ghar.envs.records import Records
-from ghar.envs.system import WORDS, DemoPretraining, System, Variant
-from ghar.episode import Act, Episode
+from ghar.envs.system import WORDS, DemoPretraining, System
 from ghar.errors import BadInput
-from ghar.llm.policy import FunctionPolicy, Policy
+from ghar.llm.policy import Policy
 from ghar.llm.vllm_build import free_memory
 from ghar.trainers.activation_memory import architecture
 from ghar.trainers.base import packaged_base
+from ghar.trainers.dry_run import PICKS, DryRun, Ids, Pick
 from ghar.trainers.memory import ModelShape, checkpoint_copy, estimate, processes_of, shape_of
 from ghar.trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
 from ghar.trainers.rl.trajectory import Row
@@ -37,16 +38,16 @@ from ghar.trainers.rl.trajectory import Row
 PROBED = 24  # episodes
 TIMED = 1024  # tokens of a timed pass
 TOKENS_A_WORD = 1.5  # where there is no tokenizer yet
+UNCACHED = 256 * 2**20  # bytes of weights that no processor keeps from one token to the next
 LIBRARIES = 3 * GIB  # of host memory beside a GPU, besides weights and data
-
-Ids = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class EpisodeCounts:
     """Of an episode, on average: calls of the model, tokens of their prompts and replies, and seconds besides.
 
-    fresh: the share of the prompts' tokens that an engine reads, the rest being kept from other prompts; longest:
+    steps, rows: passes of one token for a batch of replies, an episode's share of them, and the replies in these
+    passes; fresh: the share of the prompts' tokens that an engine reads, the rest being kept from other prompts; longest:
     tokens of the longest prompt of all with the longest reply that it allows, None where it was not counted.
     """
 
@@ -54,6 +55,8 @@ class EpisodeCounts:
     prompt: float
     reply: float
     seconds: float
+    steps: float
+    rows: float
     fresh: float = 1.0
     longest: int | None = None
 
@@ -64,12 +67,13 @@ class EpisodeCounts:
 
 @dataclass(frozen=True)
 class Speed:
-    """Tokens a second and process: trained on (forward and backward), read (forward), and sampled (all rows of a batch
-    together)."""
+    """Tokens a second and process: trained on (forward and backward) and read (forward); seconds of a pass of one token
+    for a batch, and what every row of it adds."""
 
     train: float
     read: float
-    sample: float
+    step: float
+    row: float
 
 
 @dataclass(frozen=True)
@@ -177,7 +181,8 @@ def phases_of(
         calls, sampled = episodes * counted.calls, episodes * counted.reply
         seconds = None
         if speed is not None:
-            seconds = (read + passes) / speed.read + sampled / speed.sample + trained / speed.train
+            seconds = (read + passes) / speed.read + trained / speed.train
+            seconds += episodes * (counted.steps * speed.step + counted.rows * speed.row)
             seconds = (seconds + (episodes + rules) * counted.seconds) / processes
         found.append(PlanPhase(name, calls, read + passes, sampled, trained, seconds, held))
 
@@ -225,68 +230,27 @@ def _tokens(config: Config, pairs: Sequence[Any]) -> float:
 # ---------------------------------------------------------------- the probe
 
 
-def _longest_reply(act: Act) -> str:
-    """Answer with the first choice, and with as many words as may be where there is none."""
-    return act.choices[0] if act.choices else "so " * (act.max_tokens // 2)
-
-
 def probe(system: System[Any], config: Config, shape: ModelShape) -> EpisodeCounts:
-    """Play a few training cases by the system's rule, or a sketch of one, and count."""
+    """Play a few training cases and count: by the system's rule where it teaches, else by a sketch of a model."""
     cases = system.cases.train
     chosen = [cases[i] for i in np.linspace(0, len(cases) - 1, min(PROBED, len(cases))).astype(int)]
-    variant: Variant = system.teacher_variant()
-    teacher = system.training.teacher
-    policy: Policy = system.fixed[teacher]() if teacher else FunctionPolicy(_longest_reply)
-    stage = stage_of(system, variant, config)
-    play(stage, chosen[:1], policy, seed=config.seed, title="Probe")  # what is read or built at the first look-up
-    found: list[list[Episode]] = []
-    seconds = _timed(lambda: found.append(play(stage, chosen, policy, seed=config.seed, title="Probe"))) / len(chosen)
-    split, weight = _tokenizer(config)
-    acts = [[record.effect for record in _acts([episode])] for episode in found[0]]
-    prompts = [[split(act.prompt) for act in own] for own in acts]
-    lengths = [[weight * len(ids) for ids in own] for own in prompts]
-    count = _counter(config)
-    replies = sum(_reply(record, count) for record in _acts(found[0]))
-    ends = [
-        length + act.max_tokens
-        for own, of in zip(acts, lengths, strict=True)
-        for act, length in zip(own, of, strict=True)
-    ]
-    calls, read, sampled = (n / len(chosen) for n in (sum(map(len, lengths)), sum(map(sum, lengths)), replies))
-    longest = round(max(ends)) if ends else None
-    return EpisodeCounts(calls, read, sampled, seconds, fresh_share(prompts, config, shape, weight), longest)
+    stage = stage_of(system, system.teacher_variant(), config)
+    teacher = system.training.teacher if config.trainer.warmup.teacher == "scripted" else None
+    share = min(1.0, len(chosen) / config.env.in_flight)
 
+    def played(some: Sequence[Any], picked: Pick) -> DryRun:
+        run = DryRun(config, shape, *_tokenizer(config), share=share, pick=picked)
+        policy: Policy = run.following(system.fixed[teacher]()) if teacher else run.sketched()
+        run.seconds = _timed(lambda: play(stage, some, policy, seed=config.seed, title="Probe")) - run.seconds
+        return run
 
-def fresh_share(prompts: Sequence[Sequence[Ids]], config: Config, shape: ModelShape, weight: float = 1.0) -> float:
-    """The share of some episodes' prompts that engine hf reads, as many in flight and in a batch as will be.
-
-    weight: tokens of each id. Of fewer episodes than will be in flight, an engine is taken to keep as much less.
-    """
-    from ghar.llm.kv_cache import KEPT, PrefixStore, tokens_read, windowed
-
-    if config.engine.kind != "hf":
-        return 1.0
-    with torch.device("meta"):
-        share = not windowed(architecture(shape.architecture, 2))
-    flight = config.env.in_flight
-    store, read = PrefixStore(round(KEPT / weight * min(1.0, len(prompts) / flight))), 0
-    for first in range(0, len(prompts), flight):
-        for turn in zip_longest(*prompts[first : first + flight]):
-            asked = sorted((ids for ids in turn if ids), key=len)
-            for start in range(0, len(asked), config.engine.max_batch):
-                batch = asked[start : start + config.engine.max_batch]
-                read += tokens_read(batch, store, share)
-                for ids in batch:
-                    store.add(ids, [])
-    return read / max(1, sum(len(ids) for own in prompts for ids in own))
-
-
-def _acts(episodes: Sequence[Episode]) -> list[Any]:
-    return [record for episode in episodes for record in episode.trace if isinstance(record.effect, Act)]
-
-
-def _reply(record: Any, count: Callable[[str], float]) -> float:
-    return max(1.0, min(count(record.result.text), record.effect.max_tokens))
+    # what is read or built at the first retrieval; and how such a model decides is not known: the longest way counts
+    tried = {pick: played(chosen[:2], pick) for pick in PICKS}
+    run = played(chosen, max(PICKS, key=lambda pick: tried[pick].calls))
+    calls, read, sampled, fresh, steps, rows, seconds = (
+        n / len(chosen) for n in (run.calls, run.prompt, run.reply, run.fresh, run.steps, run.rows, run.seconds)
+    )
+    return EpisodeCounts(calls, read, sampled, seconds, steps, rows, fresh / read if read else 1.0, run.longest)
 
 
 def _counter(config: Config) -> Callable[[str], float]:
@@ -311,49 +275,82 @@ def _tokenizer(config: Config) -> tuple[Callable[[str], Ids], float]:
 
 
 def measure(config: Config, shape: ModelShape, counted: EpisodeCounts) -> Speed:
-    """Seconds of two and of three layers at true width, and from them of all layers."""
+    """Speeds of the whole model, from fewer of its layers at true width."""
     length = int(max(16, min(TIMED, counted.tokens / max(counted.calls, 1))))
     rows = max(1, TIMED // length)
     reply = int(max(1, min(length // 2, counted.reply / max(counted.calls, 1))))
     batch = min(config.engine.max_batch, 64)
-    times = [_seconds(config, shape, layers, rows, length, reply, batch) for layers in (2, 3)]
-    train, read, step = (two + (shape.layers - 2) * max(0.0, three - two) for two, three in zip(*times, strict=True))
-    return Speed(rows * length / train, rows * length / read, batch / step)
+    train, read = _of_all(
+        lambda layers: _row_seconds(config, shape, layers, rows, length, reply), 2, max(3, min(6, shape.layers)), shape
+    )
+    # one token for each row reads all weights: of few layers they would stay in the processor's cache
+    weighty = min(shape.layers, max(2, ceil(UNCACHED / _item(config) / max(1, shape.linear // shape.layers))))
+    more = min(shape.layers, 2 * weighty)
+    one, all_rows = _of_all(lambda some: _step_seconds(config, shape, some, length, batch), weighty, more, shape)
+    row = max(0.0, all_rows - one) / max(1, batch - 1)
+    return Speed(rows * length / train, rows * length / read, max(0.0, one - row), row)
 
 
-def _seconds(
-    config: Config, shape: ModelShape, layers: int, rows: int, length: int, reply: int, batch: int
-) -> tuple[float, float, float]:
-    """Of a training pass and a reading one over rows of `length` tokens, and of one token for each row of a batch."""
-    from ghar.llm.kv_cache import PrefixStore, grouped_heads, read_prompts  # transformers
+def _of_all(
+    seconds: Callable[[int], tuple[float, float]], few: int, more: int, shape: ModelShape
+) -> tuple[float, float]:
+    """Both seconds of so many layers, drawn out from few and more layers to all of them."""
+    if few >= more:
+        return seconds(shape.layers)
+    each = zip(seconds(few), seconds(more), strict=True)
+    first, second = (a + (shape.layers - few) * max(0.0, b - a) / (more - few) for a, b in each)
+    return first, second
 
-    model, device = config.model, torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    with device:
-        base = architecture(shape.architecture, layers, model.dtype)
+
+def _layers_of(config: Config, shape: ModelShape, layers: int) -> Any:
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+        return architecture(shape.architecture, layers, config.model.dtype)
+
+
+def _row_seconds(
+    config: Config, shape: ModelShape, layers: int, rows: int, length: int, reply: int
+) -> tuple[float, float]:
+    """Of a training pass and a reading one over rows of `length` tokens."""
+    model = config.model
     how = ActorCriticConfig(
         model.finetune, model.lora_rank or 0, critic=model.critic, detach=True, reference=False,
         checkpointing=config.deepspeed.checkpointing,
     )  # fmt: skip
     ids, logp = np.full(length, 3, np.int64), np.zeros(length, np.float32)
     several = [Row(i, 0, length - reply, ids, logp, (), agent=0, role=0, trainable=True) for i in range(rows)]
-    with torch.inference_mode(), grouped_heads(base):  # as engine hf samples
-        cache, _ = read_prompts(base, [(3,) * length] * batch, 0, PrefixStore(0))
-        one = torch.full((batch, 1), 3, device=device)
-
-        def sample() -> None:
-            cache.mask = torch.cat([cache.mask, cache.mask.new_ones(batch, 1)], dim=1)
-            where = one.new_full((batch, 1), cache.columns)
-            how = {"attention_mask": cache.mask, "position_ids": where, "past_key_values": cache.cache}
-            base(input_ids=one, **how, use_cache=True, logits_to_keep=1)
-
-        step = _best(sample)
-    actor = ActorCritic(base, how)
+    actor = ActorCritic(_layers_of(config, shape, layers), how)
 
     def train() -> None:
         scores = actor.score(several, entropy_gradient=False)
         (scores.logp.sum() + scores.values.sum()).backward()
 
-    return _best(train), _best(lambda: actor.evaluate(several, rows * length)), step
+    return _best(train), _best(lambda: actor.evaluate(several, rows * length))
+
+
+def _step_seconds(config: Config, shape: ModelShape, layers: int, length: int, batch: int) -> tuple[float, float]:
+    """Of one token behind `length` others, for one row and for a batch of rows, as engine hf samples it."""
+    from ghar.llm.kv_cache import BatchCache, PrefixStore, grouped_heads, read_prompts  # transformers
+
+    base = _layers_of(config, shape, layers)
+    ids = torch.full((batch, 1), 3, device=base.device)
+    with torch.inference_mode(), grouped_heads(base):
+        few, _ = read_prompts(base, [(3,) * 3], 0, PrefixStore(0))
+        one = few.row(0, 1)
+
+        def sampled(rows: int) -> float:
+            cache = BatchCache([length] * rows, base.device)
+            wide = [(keys.expand(-1, length, -1), values.expand(-1, length, -1)) for keys, values in one]
+            cache.write(range(rows), [(keys[:, :0], values[:, :0]) for keys, values in one], wide)
+
+            def step() -> None:
+                cache.mask = torch.cat([cache.mask, cache.mask.new_ones(rows, 1)], dim=1)
+                where = ids.new_full((rows, 1), cache.columns)
+                how = {"attention_mask": cache.mask, "position_ids": where, "past_key_values": cache.cache}
+                base(input_ids=ids[:rows], **how, use_cache=True, logits_to_keep=1)
+
+            return _best(step)
+
+        return sampled(1), sampled(batch)
 
 
 def _best(work: Callable[[], Any]) -> float:

@@ -29,6 +29,33 @@ KEEP_ROWS = 0.5  # share of a batch's rows below which those that are done are d
 PADDED = 2.0  # columns of a batch to its prompts' tokens at most
 
 
+def batches(rows: Sequence[tuple[int, bool]], most: int) -> Iterator[list[int]]:
+    """Which rows are sampled together, at most so many: those of similar length, so that little is padded; choices
+    end early and go together. rows: of each the tokens of its prompt, and whether its reply is one of several."""
+    batch: list[int] = []
+    tokens = longest = 0
+    for i in sorted(range(len(rows)), key=lambda i: (rows[i][1], rows[i][0])):
+        length = rows[i][0]
+        columns = (len(batch) + 1) * max(longest, length)
+        if batch and (len(batch) >= most or columns > PADDED * (tokens + length)):
+            yield batch
+            batch, tokens, longest = [], 0, 0
+        batch.append(i)
+        tokens, longest = tokens + length, max(longest, length)
+    if batch:
+        yield batch
+
+
+def passes(sampled: Sequence[int]) -> tuple[int, int]:
+    """How many passes of one token a batch takes behind its prompts, and their rows; sampled: tokens of each reply."""
+    live, rows = len(sampled), 0
+    for step in range(1, max(sampled, default=1)):
+        left = sum(tokens > step for tokens in sampled)
+        live = left if left <= KEEP_ROWS * live else live
+        rows += live
+    return max(0, max(sampled, default=1) - 1), rows
+
+
 @dataclass(eq=False, kw_only=True)
 class _Row(PartialReply):
     """One request on its way, and whether it is done."""
@@ -85,8 +112,8 @@ class HFEngine:
         prompts = encode_requests(self.tokenizer, requests)
         rows = [self._row(r, ids) for r, ids in zip(requests, prompts, strict=True)]
         with self._answering():
-            for batch in self._batches(rows):
-                self._generate_batch(batch)
+            for batch in batches([(len(row.prompt_ids), bool(row.choice_ids)) for row in rows], self.max_batch):
+                self._generate_batch([rows[i] for i in batch])
         return [row.completion(self.tokenizer, row.finish or "length", self.version) for row in rows]
 
     @contextmanager
@@ -106,21 +133,6 @@ class HFEngine:
         finally:
             if switched:
                 self.model.train(training)
-
-    def _batches(self, rows: Sequence[_Row]) -> Iterator[list[_Row]]:
-        """Rows of similar length together, so that little is padded; choices end early and go together."""
-        batch: list[_Row] = []
-        tokens = longest = 0
-        for row in sorted(rows, key=lambda row: (bool(row.choice_ids), len(row.prompt_ids))):
-            length = len(row.prompt_ids)
-            columns = (len(batch) + 1) * max(longest, length)
-            if batch and (len(batch) >= self.max_batch or columns > PADDED * (tokens + length)):
-                yield batch
-                batch, tokens, longest = [], 0, 0
-            batch.append(row)
-            tokens, longest = tokens + length, max(longest, length)
-        if batch:
-            yield batch
 
     @torch.inference_mode()
     def score(self, pairs: Sequence[Pair]) -> list[tuple[float, ...]]:

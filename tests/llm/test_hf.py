@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ghar.episode import Completion
 from ghar.llm.engine import Request
-from ghar.llm.hf import HFEngine
+from ghar.llm.hf import HFEngine, passes
 from ghar.llm.tokens import encode_prompt
 from ghar.trainers.rl.actor_critic import ActorCritic
 from tests.trainers.tiny import for_two, make_row
@@ -88,6 +88,21 @@ def test_a_reply_depends_on_its_request_alone(model, tokenizer, replies, order, 
     for i, reply in zip(order, again, strict=False):
         assert (reply.text, reply.token_ids) == (replies[i].text, replies[i].token_ids)
         assert reply.logprobs == pytest.approx(replies[i].logprobs, abs=1e-5)
+
+
+@settings(max_examples=20)
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=9))
+def test_passes_of_a_batch_are_as_many_as_the_model_is_called_for(model, tokenizer, most):
+    """Every call that reads one token of each row that is still held, behind the prompts."""
+    called = []
+    hook = model.register_forward_pre_hook(
+        lambda _, args, how: called.append(tuple(how["input_ids"].shape)), with_kwargs=True
+    )
+    requests = [Request(f"predict {'gout ' * (i + 1)}", tokens, seed=i) for i, tokens in enumerate(most)]
+    replies = HFEngine(model, tokenizer, max_batch=16).generate(requests)
+    hook.remove()
+    rows = [shape[0] for shape in called if shape[1] == 1]
+    assert passes([len(reply.token_ids) for reply in replies]) == (len(rows), sum(rows))
 
 
 def test_seeds_draw_choices_with_their_probabilities(model, tokenizer):

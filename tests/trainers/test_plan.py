@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from transformers import LlamaConfig, MistralConfig
+from transformers import LlamaConfig
 
 from ghar.config import Zero
 from ghar.device import GIB, Device, planned_for
@@ -18,7 +18,7 @@ from ghar.inputs import missing
 from ghar.launch.entry import load
 from ghar.trainers import memory
 from ghar.trainers.memory import checkpoint_copy, estimate, fitted, shape_of, shaped
-from ghar.trainers.plan import EpisodeCounts, PlanPhase, Speed, fresh_share, make_plan, phases_of, probe, show
+from ghar.trainers.plan import EpisodeCounts, PlanPhase, Speed, make_plan, phases_of, probe, show
 from tests.running import run_python
 from tests.trainers.test_activation_memory import architecture
 
@@ -27,6 +27,8 @@ TINY = shaped(LlamaConfig(
     vocab_size=64, hidden_size=16, intermediate_size=16, num_hidden_layers=3, num_attention_heads=2,
     num_key_value_heads=2,
 ))  # fmt: skip
+COUNTED = EpisodeCounts(3, 300, 6, seconds=0.5, steps=2, rows=5)
+SPEED = Speed(train=100, read=1000, step=0.1, row=0.01)
 
 
 def phases(
@@ -46,57 +48,16 @@ def phases(
 def test_calls_tokens_and_hours_by_hand(tmp_path: Path) -> None:
     own = (f"data.cache={tmp_path}", "trainer.rl.updates=20", "trainer.rl.episodes=16", "trainer.rl.kl=0",
            "trainer.rl.eval_every=10", "trainer.rl.eval_samples=1", "trainer.rl.epochs=2")  # fmt: skip
-    counted, speed = EpisodeCounts(3, 300, 6, seconds=0.5), Speed(train=100, read=1000, sample=10)
+    counted, speed = COUNTED, SPEED
     one, two = (phases(counted, speed, n, *own)["rl"] for n in (1, 2))
     episodes = 20 * 16 + 3  # three validations of one sample: before, halfway, at the end
     assert one.calls == 3 * episodes and one.sampled == 6 * episodes and one.trained == 2 * 20 * 16 * 306
-    seconds = (300 * episodes + 20 * 16 * 306) / 1000 + 6 * episodes / 10 + one.trained / 100 + 0.5 * episodes
+    sampled = episodes * (2 * 0.1 + 5 * 0.01)
+    seconds = (300 * episodes + 20 * 16 * 306) / 1000 + sampled + one.trained / 100 + 0.5 * episodes
     assert one.seconds == pytest.approx(seconds) and two.seconds == pytest.approx(seconds / 2)
     assert one.memory == 3.0
     kept = phases(replace(counted, fresh=0.25), speed, 1, *own)["rl"]
     assert kept.seconds == pytest.approx(seconds - 0.75 * 300 * episodes / 1000)
-
-
-def test_what_an_engine_keeps_of_prompts_is_not_planned_to_be_read_again() -> None:
-    """Two episodes of one record: both in flight, in turn, and with an engine that is not asked what it keeps."""
-    record = tuple(range(100))
-    prompts = [[(*record, 200), (*record, 200, 201)], [(*record, 300)]]
-    every = 101 + 102 + 101
-    for flight, batch in ((2, 2), (2, 1), (1, 1)):
-        config = load([f"env.in_flight={flight}", f"engine.max_batch={batch}"])
-        assert fresh_share(prompts, config, TINY) == pytest.approx((101 + 1 + 1) / every)
-    apart = [[tuple(range(1000 * i, 1000 * i + 900)) for _ in range(2)] for i in range(30)]
-    many, few = (load([f"env.in_flight={flight}", "engine.max_batch=8"]) for flight in (30, 8))
-    assert fresh_share(apart, many, TINY) > 0.9  # more than is kept
-    assert fresh_share(apart, few, TINY) == pytest.approx(901 / 1800)
-    assert fresh_share(prompts, load(["engine=vllm"]), TINY) == 1.0
-
-
-def test_of_fewer_episodes_than_are_in_flight_less_is_kept() -> None:
-    """8 are probed, each of 1,000 tokens: 16 fit into 16,384, and of 32 in flight each finds an eighth of 4,096."""
-    apart = [[tuple(range(2000 * i, 2000 * i + 1000)) for _ in range(2)] for i in range(8)]
-    for flight, share in ((8, 1001 / 2000), (16, 1001 / 2000), (32, 1 - 4096 / 16_000)):
-        config = load([f"env.in_flight={flight}", "engine.max_batch=8"])
-        assert fresh_share(apart, config, TINY) == pytest.approx(share, abs=0.005)
-
-
-def test_words_stand_for_more_tokens_than_one() -> None:
-    """12 prompts of 1,000 words fit into 16,384 tokens where each is one, and not where it is 1.5."""
-    apart = [[tuple(range(2000 * i, 2000 * i + 1000)) for _ in range(2)] for i in range(12)]
-    config = load(["env.in_flight=12", "engine.max_batch=12"])
-    assert fresh_share(apart, config, TINY) == pytest.approx(1001 / 2000)
-    assert fresh_share(apart, config, TINY, weight=1.5) == pytest.approx(1 - 16_384 / 1.5 / 24_000, abs=0.005)
-
-
-def test_of_a_model_with_a_window_nothing_is_kept_but_like_prompts_are_read_once() -> None:
-    small: dict[str, Any] = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2,
-             "num_attention_heads": 2, "num_key_value_heads": 2}  # fmt: skip
-    window, plain = (shaped(MistralConfig(**small, sliding_window=most)) for most in (128, None))
-    record = tuple(range(100))
-    prompts = [[(*record, 200), (*record, 201)], [(*record, 200), (*record, 202)]]
-    config = load(["env.in_flight=2", "engine.max_batch=2"])
-    assert fresh_share(prompts, config, plain) == pytest.approx((101 + 1 + 1) / 404)
-    assert fresh_share(prompts, config, window) == pytest.approx((101 + 101 + 101) / 404)
 
 
 def test_a_teacher_is_counted_with_its_own_reach(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +80,7 @@ def test_the_host_holds_the_process_and_prompts_as_long_as_the_probes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a CPU; beside a GPU libraries, weights and what a checkpoint is written from."""
-    counted = EpisodeCounts(3, 300, 6, seconds=0.5, longest=200)
+    counted = replace(COUNTED, longest=200)
     monkeypatch.setattr(memory, "activations", lambda one: 1000 * one.rows + one.tokens)
     monkeypatch.setattr("ghar.trainers.plan.probe", lambda system, config, shape: counted)
     process = SimpleNamespace(memory_info=lambda: SimpleNamespace(rss=5 * GIB))
@@ -145,32 +106,12 @@ def test_the_host_holds_the_process_and_prompts_as_long_as_the_probes(
     assert make_plan(alone, (1, gpu)).host == 3 * GIB + 4 * shape.weights
 
 
-def test_the_longest_prompt_of_the_probe_is_counted_with_its_reply(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three words and at most 40 tokens are more than ten and at most 20; a word is taken for 1.5 tokens."""
-    said = SimpleNamespace(text="so it is")
-    acts = [Act("top", "answer", "three short words", max_tokens=40), Act("top", "answer", "ten " * 10, max_tokens=20)]
-    episode = SimpleNamespace(trace=[SimpleNamespace(effect=act, result=said) for act in acts])
-    monkeypatch.setattr("ghar.trainers.plan.play", lambda stage, cases, *_, **how: [episode for _ in cases])
-    monkeypatch.setattr("ghar.trainers.plan.stage_of", lambda *_: None)
-    training = SimpleNamespace(teacher=None)
-    system: Any = SimpleNamespace(
-        cases=SimpleNamespace(train=list(range(30))), teacher_variant=lambda: None, training=training
-    )
-    counted = probe(system, load(["env.in_flight=24"]), TINY)
-    assert (counted.calls, counted.prompt, counted.reply, counted.longest) == (
-        2,
-        1.5 * 13,
-        2 * 4.5,
-        44,
-    )
-
-
 @pytest.mark.parametrize("teacher", ["scripted", "another"])
 def test_attempts_and_rehearsed_episodes_by_hand(tmp_path: Path, teacher: str) -> None:
     """2 of at most 3 attempts, as many opposite ones as half the samples, and of two other variants 0.5 and 0.25."""
     own = (f"data.cache={tmp_path}", "trainer.warmup.samples=8", "trainer.warmup.attempts=3", "trainer.warmup.epochs=2",
            f"trainer.warmup.teacher={teacher}")  # fmt: skip
-    counted, speed = EpisodeCounts(3, 300, 6, seconds=0.5), Speed(train=100, read=1000, sample=10)
+    counted, speed = COUNTED, SPEED
     found = phases(counted, speed, 1, *own, rehearsal={"one": 0.5, "other": 0.25})
     tries = 8 * (2 + 0.5 + 0.75)
     assert found["sft"].trained == 2 * 8 * 1.75 * 306
@@ -179,7 +120,7 @@ def test_attempts_and_rehearsed_episodes_by_hand(tmp_path: Path, teacher: str) -
         assert found["teacher"].seconds == pytest.approx(tries * 0.5)
     else:
         assert (found["teacher"].calls, found["teacher"].sampled) == (3 * tries, 6 * tries)
-        assert found["teacher"].seconds == pytest.approx(tries * (300 / 1000 + 6 / 10 + 0.5))
+        assert found["teacher"].seconds == pytest.approx(tries * (300 / 1000 + 2 * 0.1 + 5 * 0.01 + 0.5))
 
 
 @pytest.mark.slow

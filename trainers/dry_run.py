@@ -1,0 +1,144 @@
+"""A run without a model: replies are a rule's or sketched, and what an engine would read and sample is counted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeAlias
+
+import torch
+
+from ghar.config import Config
+from ghar.episode import Act, Completion
+from ghar.llm.engine import Pair, Request
+from ghar.llm.policy import EnginePolicy, Policy
+from ghar.trainers.activation_memory import architecture
+from ghar.trainers.memory import ModelShape
+
+Ids: TypeAlias = tuple[int, ...]
+Pick: TypeAlias = Literal["first", "last", "either"]
+PICKS: tuple[Pick, ...] = ("first", "last", "either")  # of an act's choices; either: as the request's seed has it
+
+
+class DryRun:
+    """Counts what engine hf, or another one, would do with the requests of episodes.
+
+    split, weight: a tokenizer, and how many tokens each of its ids stands for; share: episodes that are played to those
+    that will be in flight, if fewer, for an engine keeps prompts of all.
+
+    calls, prompt, reply: requests, and tokens of their prompts and replies (of one that goes on from a reply, the words
+    behind it alone); fresh: tokens of prompts that are read; steps, rows: passes of one token for a batch, and the
+    replies in them; longest: tokens of the longest prompt with the longest reply that it allows; seconds: what
+    counting itself took.
+    """
+
+    def __init__(
+        self, config: Config, shape: ModelShape, split: Callable[[str], Ids], weight: float, *, share: float, pick: Pick
+    ):
+        from ghar.llm.kv_cache import KEPT, PrefixStore, windowed
+
+        self.config, self.split, self.weight, self.pick = config, split, weight, pick
+        with torch.device("meta"):
+            self.kept = config.engine.kind == "hf" and not windowed(architecture(shape.architecture, 2))
+        self.store = PrefixStore(round(KEPT / weight * share))
+        self.calls = 0
+        self.prompt = self.reply = self.fresh = self.steps = self.rows = self.seconds = 0.0
+        self.longest: int | None = None
+
+    def sketched(self) -> Policy:
+        """A model that has not learned to answer: it writes half of what it may, which cannot be read, and chooses as
+        `pick` says."""
+        return EnginePolicy(_Sketch(self), decisions=self.config.env.decisions)
+
+    def following(self, rule: Policy) -> Policy:
+        """A model that replies as the rule does."""
+        return _Following(rule, self)
+
+    def count(self, requests: Sequence[Request], replies: Sequence[str]) -> list[Completion]:
+        """Count requests that an engine gets at once, and their replies as it would return them."""
+        start = time.process_time()
+        said = [self._completion(*pair) for pair in zip(requests, replies, strict=True)]
+        sampled = [self._sampled(r, reply) for r, reply in zip(requests, said, strict=True)]
+        for request, reply, tokens in zip(requests, said, sampled, strict=True):
+            before = request.before
+            new = len(reply.prompt_ids) - (len(before.prompt_ids) + len(before.token_ids) if before else 0)
+            self.calls, self.prompt, self.reply = self.calls + 1, self.prompt + self.weight * new, self.reply + tokens
+            self.longest = max(self.longest or 0, round(self.weight * len(reply.prompt_ids) + request.max_tokens))
+        self._batches(said, [bool(request.choices) for request in requests], sampled)
+        self.seconds += time.process_time() - start
+        return said
+
+    def _completion(self, request: Request, text: str) -> Completion:
+        before = request.before
+        ids = self.split(request.prompt) if before is None else (*before.prompt_ids, *before.token_ids)
+        return Completion(text, (*ids, *self.split(request.head)), self.split(text))
+
+    def _sampled(self, request: Request, reply: Completion) -> float:
+        """Tokens that an engine samples: of a choice those that tell it from the others."""
+        if not request.choices:
+            return max(1.0, min(self.weight * len(reply.token_ids), request.max_tokens))
+        alike = 0
+        for choice in set(request.choices) - {reply.text}:
+            for place, (one, other) in enumerate(zip(reply.token_ids, self.split(choice), strict=False)):
+                if one != other:
+                    break
+                alike = max(alike, place + 1)
+        return max(1.0, min(self.weight * (alike + 1), self.weight * len(reply.token_ids)))
+
+    def _batches(self, said: Sequence[Completion], chosen: Sequence[bool], sampled: Sequence[float]) -> None:
+        from ghar.llm.hf import batches, passes
+        from ghar.llm.kv_cache import tokens_read
+
+        if self.config.engine.kind != "hf":  # it goes on with other prompts while some are answered
+            self.fresh = self.prompt
+            self.rows += sum(sampled)
+            self.steps += sum(sampled) / min(self.config.engine.max_batch, self.config.env.in_flight)
+            return
+        sizes = [(len(reply.prompt_ids), one) for reply, one in zip(said, chosen, strict=True)]
+        for batch in batches(sizes, self.config.engine.max_batch):
+            self.fresh += self.weight * tokens_read([said[i].prompt_ids for i in batch], self.store, self.kept)
+            for reply in (said[i] for i in batch if self.kept):
+                self.store.add((*reply.prompt_ids, *reply.token_ids[:-1]), [])
+            steps, rows = passes([round(sampled[i]) for i in batch])
+            self.steps, self.rows = self.steps + steps, self.rows + rows
+
+
+class _Sketch:
+    """An engine without a model."""
+
+    version = -1
+    scores = False
+
+    def __init__(self, run: DryRun):
+        self.run = run
+
+    def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        return self.run.count(requests, [self._reply(request) for request in requests])
+
+    def _reply(self, request: Request) -> str:
+        if not request.choices:
+            return "so " * (request.max_tokens // 2)
+        place = {"first": 0, "last": -1, "either": request.seed % len(request.choices)}[self.run.pick]
+        return request.choices[place]
+
+    def score(self, pairs: Sequence[Pair]) -> list[tuple[float, ...]]:
+        raise NotImplementedError("no model, no probabilities")
+
+    def sync(self, model: Any, version: int) -> None:
+        self.version = version
+
+    def close(self) -> None:
+        pass
+
+
+class _Following:
+    """A rule whose replies are counted as a model's."""
+
+    def __init__(self, rule: Policy, run: DryRun):
+        self.rule, self.run = rule, run
+
+    def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
+        replies = self.rule.answer(acts, seeds)
+        requests = [Request(act.prompt, act.max_tokens, act.choices) for act in acts]
+        self.run.count(requests, [reply.text for reply in replies])
+        return replies
