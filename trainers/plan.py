@@ -47,8 +47,8 @@ class EpisodeCounts:
     """Of an episode, on average: calls of the model, tokens of their prompts and replies, and seconds besides.
 
     steps, rows: passes of one token for a batch of replies, an episode's share of them, and the replies in these
-    passes; fresh: the share of the prompts' tokens that an engine reads, the rest being kept from other prompts; longest:
-    tokens of the longest prompt of all with the longest reply that it allows, None where it was not counted.
+    passes; fresh: the share of the prompts' tokens that an engine reads, the rest being kept from other prompts;
+    longest: tokens of the longest prompt of all with the longest reply that it allows, None where it was not counted.
     """
 
     calls: float

@@ -19,6 +19,7 @@ from ghar.llm.policy import FunctionPolicy
 from ghar.trainers.dry_run import DryRun, Pick
 from ghar.trainers.memory import ModelShape, shaped
 from ghar.trainers.plan import probe
+
 SMALL: dict[str, Any] = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2,
                          "num_attention_heads": 2, "num_key_value_heads": 2}  # fmt: skip
 TINY = shaped(LlamaConfig(**SMALL))
@@ -29,7 +30,9 @@ def numbers(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split()))
 
 
-def dry(config: Config, shape: ModelShape = TINY, weight: float = 1.0, share: float = 1.0, pick: Pick = "first") -> DryRun:
+def dry(
+    config: Config, shape: ModelShape = TINY, weight: float = 1.0, share: float = 1.0, pick: Pick = "first"
+) -> DryRun:
     return DryRun(config, shape, numbers, weight, share=share, pick=pick)
 
 

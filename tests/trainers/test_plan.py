@@ -5,20 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from transformers import LlamaConfig
 
 from ghar.config import Zero
 from ghar.device import GIB, Device, planned_for
-from ghar.episode import Act
 from ghar.errors import BadInput
 from ghar.inputs import missing
 from ghar.launch.entry import load
 from ghar.trainers import memory
 from ghar.trainers.memory import checkpoint_copy, estimate, fitted, shape_of, shaped
-from ghar.trainers.plan import EpisodeCounts, PlanPhase, Speed, make_plan, phases_of, probe, show
+from ghar.trainers.plan import EpisodeCounts, PlanPhase, Speed, make_plan, phases_of, show
 from tests.running import run_python
 from tests.trainers.test_activation_memory import architecture
 
