@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SFT = ("model.lora_rank=null", "trainer.warmup.batch=8", "trainer.warmup.lr=1.0e-4", "trainer.rl.updates=0")
 LABEL = "label_sft"
 RULES = ("usual", "degree", "lexical", "scripted", "scripted_one", "scripted_all", "scripted_first", "upper_bound",
-         "facts_regression")  # fmt: skip
+         "facts_regression", "minilm")  # fmt: skip
 
 
 @dataclass(frozen=True)
