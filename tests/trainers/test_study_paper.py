@@ -21,10 +21,12 @@ from ghar.trainers.study.render import comparable
 from ghar.trainers.study.schema import Cell, Study, cells_of, read_study, rows_of
 
 COHORTS = {"ehr_rag": "[meds:/data/meds]", "exprag": "[mimic4:/data/iv]", "kare": "[mimic3:/data/iii,mimic4:/data/iv]",
-           "graphwalker": "[mimic3:/data/iii,mimic4:/data/iv]"}  # fmt: skip
+           "graphwalker": "[mimic3:/data/iii,mimic4:/data/iv]", "ghar_questions": "[medqa:/data/questions]",
+           "ghar_summaries": "[summary:/data/texts]"}  # fmt: skip
 ALL = "[mimic3:/data/iii,mimic4:/data/iv,eicu:/data/eicu]"
 AXES = {  # tables whose figure has lines -> the key that its axis is; x: 0 is a row that the key does not concern
     ("exprag", "similar"): "system.top_k", ("graphwalker", "shots"): "system.k",
+    ("graphwalker", "motivation"): "system.k",
     ("ghar_settings", "paths"): "system.max_paths", ("ghar_settings", "passages"): "retriever.top_n",
     ("ghar_settings", "eta"): "reward.eta",
 }  # fmt: skip
@@ -118,6 +120,37 @@ def test_kare_is_distilled_and_not_trained_by_reward_at_the_full_scale() -> None
         config = composed("kare", cell.id)
         assert config.trainer.rl.updates == 0 and config.protocol.name == "kare"
         assert config.task.patients == (10_000 if cell.cohort == "mimic4" else None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["ghar", "ghar_settings", "ghar_questions", "ghar_summaries"])
+def test_ghar_and_search_r1_alone_are_trained_by_reward_at_the_full_scale(name: str) -> None:
+    """Section IV of GHAR: "For Search-R1 and GHAR, we employ the PPO variant"; the others learn by SFT or not at all."""
+    seen: set[str] = set()  # a run has the same trainer on each cohort and task
+    for cell in cells_of(full(name).study):
+        if cell.run.system == "baselines" or cell.run.weights is not None or cell.run.name in seen:
+            continue
+        seen.add(cell.run.name)
+        config = composed(name, cell.id)
+        own: Any = config.system
+        by_reward = cell.run.system == "ghar" or getattr(own, "method", "") == "search_r1"
+        assert (config.trainer.rl.updates > 0) == by_reward, cell.id
+
+
+def test_rows_that_differ_in_training_alone_are_played_by_no_rule() -> None:
+    """Where nothing is trained they would be the same row under two names."""
+    trained = ("trainer.", "reward.", "model.", "system.composition=", "system.prices=")
+    for name in studies():
+        study = study_of(name)
+        for table in study.tables:
+            played: dict[Any, str] = {}
+            for row in (study.row(r) for r in table.rows or [row.name for row in study.rows]):
+                run = study.run(row.run)
+                if row.rule is None or not run.train:
+                    continue
+                kept = sorted(text for text in (*run.overrides, *run.demo) if not text.startswith(trained))
+                first = played.setdefault((run.system, row.rule, *kept), row.name)
+                assert first == row.name, f"{name}, {table.name}: {row.name} would be {first}"
 
 
 def test_the_reward_of_ghar_is_the_papers_at_the_full_scale() -> None:

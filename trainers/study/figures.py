@@ -105,19 +105,26 @@ def _groups(study: Study, found: Mapping[str, Any], task: str, metrics: Sequence
 
 
 def _scatter(study: Study, found: Mapping[str, Any], task: str, metrics: Sequence[str], name: str) -> Any:
-    """The first metric over the second, a point a row, named in the legend so that no name covers a point."""
-    points = []
-    for row in found["cells"]:
-        y, x = (_cell(found, row, task, metric) for metric in metrics[:2])
-        if x is not None and y is not None:
-            points.append((study.row(row).title, x["value"], y["value"]))
+    """A panel a metric over the last one, a point a row, named in the legend so that no name covers a point."""
+    *several, over = metrics
+    points: dict[str, list[tuple[str, float, float]]] = {}
+    for metric in several:
+        for row in found["cells"]:
+            y, x = (_cell(found, row, task, m) for m in (metric, over))
+            if x is not None and y is not None:
+                points.setdefault(metric, []).append((study.row(row).title, x["value"], y["value"]))
     if not points:
         return None
-    with panels(name, WIDE, 3.2) as (figure, [axes], svg):
-        for i, (label, x, y) in enumerate(points):
-            axes.plot([x], [y], MARKERS[i // len(PALETTE)], color=PALETTE[i % len(PALETTE)], label=label)
-        axes.set(xlabel=title_of(metrics[1]), ylabel=title_of(metrics[0]))
-        figure.legend(loc="outside right upper", fontsize=7)
+    looks: dict[str, tuple[str, str]] = {}
+    with _grid(name, list(points), 3.2) as (figure, axes, svg):
+        for one, (metric, own) in zip(axes, points.items(), strict=False):
+            for label, x, y in own:
+                i = len(looks)
+                shape, colour = looks.setdefault(label, (MARKERS[i // len(PALETTE)], PALETTE[i % len(PALETTE)]))
+                one.plot([x], [y], shape, color=colour, label=label)
+            one.set(xlabel=title_of(over), ylabel=title_of(metric))
+        named = {label: line for one in axes for line, label in zip(*one.get_legend_handles_labels(), strict=True)}
+        figure.legend(named.values(), named.keys(), loc="outside right upper", fontsize=7)
         png = _png(figure)
     return svg[0], png
 
