@@ -125,7 +125,7 @@ def test_kare_is_distilled_and_not_trained_by_reward_at_the_full_scale() -> None
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["ghar", "ghar_settings", "ghar_questions", "ghar_summaries"])
 def test_ghar_and_search_r1_alone_are_trained_by_reward_at_the_full_scale(name: str) -> None:
-    """Section IV of GHAR: "For Search-R1 and GHAR, we employ the PPO variant"; the others learn by SFT or not at all."""
+    """Section IV of GHAR: PPO is for Search-R1 and GHAR; the others learn by SFT or not at all."""
     seen: set[str] = set()  # a run has the same trainer on each cohort and task
     for cell in cells_of(full(name).study):
         if cell.run.system == "baselines" or cell.run.weights is not None or cell.run.name in seen:
