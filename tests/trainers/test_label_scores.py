@@ -74,6 +74,30 @@ def test_probabilities_are_those_of_each_label_in_the_same_place(
     assert found == pytest.approx(directly(engine, tokenizer, before, labels, end), abs=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "labels"),
+    [
+        (" because of 2 findings, answer:", "", ("no", "yes")), ("", "", ("no", "yes")),
+        (" gout; yes 2 answer:", " findings", ("no", "yes")),
+    ],
+)  # fmt: skip
+def test_a_number_stands_for_its_label(
+    engine: HFEngine, tokenizer: Any, before: str, after: str, labels: tuple[str, ...]
+) -> None:
+    """EHR-RAG answers with numbers; words before the answer that are a label's name do not count."""
+    episode = answered(tokenizer, f"{before} 1{after}".strip(), 1)
+    (found,) = label_probabilities(engine, tokenizer, [episode], labels)
+    assert found == pytest.approx(directly(engine, tokenizer, before, ("0", "1"), False), abs=1e-6)
+
+
+def test_numbers_and_names_behind_the_same_words_are_told_apart(engine: HFEngine, tokenizer: Any) -> None:
+    before, labels = " 2 findings, answer:", ("2", "3")
+    named, numbered = (answered(tokenizer, f"{before} {name}".strip(), 1) for name in ("3", "1"))
+    found = label_probabilities(engine, tokenizer, [named, numbered], labels)
+    for own, names in zip(found, (labels, ("0", "1")), strict=True):
+        assert own == pytest.approx(directly(engine, tokenizer, before, names, False), abs=1e-6)
+
+
 def test_no_probabilities_without_a_label_or_a_language_model(engine: HFEngine, tokenizer: Any) -> None:
     unread = answered(tokenizer, "cannot say", None)
     scripted = episode_of(Completion("2"), 0, 0)

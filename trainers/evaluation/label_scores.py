@@ -13,6 +13,8 @@ from ghar.llm.engine import Engine, score_shared
 from ghar.llm.model_facts import facts_of
 from ghar.llm.tokens import Tokenizer, told_apart
 
+ANSWER = "answer:"  # what prompts ask for before a label
+
 
 def label_probabilities(
     engine: Engine, tokenizer: Tokenizer, episodes: Sequence[Episode], labels: Sequence[str]
@@ -60,19 +62,22 @@ def _along_tree(labels: Sequence[Sequence[int]], scores: Sequence[Sequence[float
 def _slot(
     tokenizer: Tokenizer, episode: Episode, labels: Sequence[str], spelled: dict[str, tuple[tuple[int, ...], ...]]
 ) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]] | None:
-    """Ids of everything before the label, and each label's ids in its place. spelled: those of labels behind the same
-    characters, kept from episode to episode."""
+    """Ids of everything before the label, and each label's ids in its place, or those of its number where the reply
+    answers with a number. spelled: those of labels behind the same characters, kept from episode to episode."""
     reply = _deciding(episode)
     if reply is None or episode.prediction.label is None:
         return None
-    found = _before(tokenizer, reply, labels[episode.prediction.label])
-    if found is None:
-        return None
-    kept, separator = found
-    if separator not in spelled:
-        ids = [tuple(tokenizer.encode(separator + label, add_special_tokens=False)) for label in labels]
-        spelled[separator] = told_apart(ids, facts_of(tokenizer).end)
-    return (*reply.prompt_ids, *kept), spelled[separator]
+    numbers = [str(i) for i in range(len(labels))]
+    for names, behind in ((labels, True), (numbers, True), (labels, False)):
+        found = _before(tokenizer, reply, names[episode.prediction.label], behind)
+        if found is not None:
+            kept, separator = found
+            key = separator if names is labels else f"{separator}\0"
+            if key not in spelled:
+                ids = [tuple(tokenizer.encode(separator + name, add_special_tokens=False)) for name in names]
+                spelled[key] = told_apart(ids, facts_of(tokenizer).end)
+            return (*reply.prompt_ids, *kept), spelled[key]
+    return None
 
 
 def _deciding(episode: Episode) -> Completion | None:
@@ -87,12 +92,15 @@ def _is_label(reply: Reply, label: int | None) -> bool:
     return isinstance(reply.value, int) and not isinstance(reply.value, bool) and reply.value == label
 
 
-def _before(tokenizer: Tokenizer, reply: Completion, label: str) -> tuple[tuple[int, ...], str] | None:
+def _before(
+    tokenizer: Tokenizer, reply: Completion, label: str, behind: bool
+) -> tuple[tuple[int, ...], str] | None:
     """The reply's tokens that end before its last mention of `label`, and the characters between the two; None where
-    it names the label in other words (a number that stands for it)."""
+    it does not mention it. behind: only what stands behind the last "answer:", if there is one."""
     text = tokenizer.decode(reply.token_ids, skip_special_tokens=True)
+    first = text.lower().rfind(ANSWER) + 1 if behind else 0
     mention = rf"(?<![a-z0-9]){re.escape(label.lower())}(?![a-z0-9])"
-    starts = [found.start() for found in re.finditer(mention, text.lower())]
+    starts = [found.start() for found in re.finditer(mention, text.lower()) if found.start() >= first]
     for n in range(len(reply.token_ids) - 1, -1, -1) if starts else ():
         before = tokenizer.decode(reply.token_ids[:n], skip_special_tokens=True)
         if len(before) <= starts[-1]:
