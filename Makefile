@@ -49,7 +49,7 @@ green:
 	@grep -qsx "$$(git rev-parse 'HEAD^{tree}')" $(GREEN) && echo "HEAD has passed make test." \
 		|| { echo "HEAD is not known to be green: run make test in a clean checkout." >&2; exit 1; }
 
-# A real model on real patients, and the rest of the hostile tables: about ten minutes.
+# A real model on real patients, and the rest of the hostile tables; started by hand, no CI runs it.
 .PHONY: nightly
 nightly: $(CHECKED) .tools/.ready
 	$(PYTEST) -m nightly

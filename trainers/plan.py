@@ -410,9 +410,11 @@ def show(config: Config) -> Plan | None:
     """Print the plan of a run, and the refusal that it would meet (BadInput). Of several processes the first does."""
     from ghar.trainers.memory import check_machine, fitted
     from ghar.trainers.runs.models import use_cores
+    from ghar.trainers.scale import print_scale
 
     if int(os.environ.get("RANK", "0")):
         return None
+    print_scale(config)
     if isinstance(config.plan, str):
         return _show_elsewhere(config, config.plan)
     use_cores(config.threads)  # as the run would: its speed is what is measured

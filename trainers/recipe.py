@@ -53,6 +53,7 @@ from ghar.trainers.runs.distributed import main_first, on_main, rank, together
 from ghar.trainers.runs.models import BASE, SFT, load_sft, save_trained, start_of, use_cores
 from ghar.trainers.runs.resume import as_kept, given_back, hold, open_run, plain
 from ghar.trainers.runs.samples import data_print, hold_data
+from ghar.trainers.scale import print_scale
 from ghar.trainers.sft.distill import learn
 from ghar.trainers.sft.examples import TrainingExamples, read_examples, write_examples
 from ghar.trainers.sft.pairs import tokenise_examples
@@ -156,6 +157,7 @@ def _in_folder(config: Config, make_workers: MakeWorkers) -> None:
         on_main(lambda: ask_gate(config, lambda: of_credentialed(config)))
         keep_log(config)  # of every process
         on_main(lambda: hold(held, path))
+        on_main(lambda: print_scale(config))
         on_main(lambda: check_machine(config))
         opened = on_main(lambda: open_run(config))
         if opened is None:

@@ -1,6 +1,6 @@
 """Every decision of a real model on real patients can be read: SmolLM2 on the open MIMIC-IV demo, system by system.
 
-EHR-RAG's ReAct takes five minutes here, so that it is played at night alone.
+EHR-RAG's ReAct takes five minutes here, so that `make nightly` alone plays it, which is started by hand.
 """
 
 from __future__ import annotations

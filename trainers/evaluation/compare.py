@@ -31,6 +31,7 @@ from ghar.trainers.evaluation.weights import RunStages, find
 from ghar.trainers.rows import Row
 from ghar.trainers.runs.kept_config import kept_config
 from ghar.trainers.runs.models import use_cores
+from ghar.trainers.scale import scale_notice
 from ghar.yaml_text import parse_yaml
 
 COSTS = {
@@ -98,6 +99,9 @@ def compare(
         guess = f" Did you mean {near}?" if near else ""
         raise BadInput(f"variants has {unknown[0]}, which no system here has: choose among {', '.join(known)}.{guess}")
     check_patients({name: system for name, (system, _, _) in built.items()})
+    notices = [scale_notice(config, training=False) for _, config, _ in built.values()]
+    for notice in dict.fromkeys(filter(None, notices)):
+        print(notice, flush=True)
     for name, (system, config, trained) in built.items():
         print(f"{name}: {len(system.cases.test)} test samples", flush=True)
         chosen = _chosen(system, wanted, trained)

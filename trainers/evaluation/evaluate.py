@@ -39,6 +39,7 @@ from ghar.trainers.runs.manifest import MANIFEST
 from ghar.trainers.runs.models import BASE, SFT, model_size, use_cores
 from ghar.trainers.runs.resume import as_yaml, hold
 from ghar.trainers.runs.samples import Print, data_of, data_print, differences, hold_data, name_of
+from ghar.trainers.scale import print_scale
 from ghar.trainers.sharding import claim
 
 OTHERS = "evaluations"  # in a run folder: evaluations on other data than the run's
@@ -74,6 +75,7 @@ def _evaluate(config: Config) -> dict[str, Any]:
     on_main(lambda: ask_gate(config, lambda: system.origin.credentialed))  # once more, of what has been read
     played = [system.variant(name) for name in config.eval.variants or system.listed]
     if any(map(system.asks_model, played)):  # what rules play loads no model
+        on_main(lambda: print_scale(config, training=False))
         on_main(lambda: check_machine(config, training=False))
     folder = on_main(lambda: _opened(config, data_print(system, records)))
     summary = evaluate_system(system, config, folder)
