@@ -95,8 +95,8 @@ def _rows(home: Path, demo: str, name: str, patients: int, more: Sequence[str]) 
 
 
 def _observed(system: System[Any], patients: int) -> System[Any]:
-    """The system with one test case of each of some patients; its rows say of each turn whether it was a decision, and
-    whether this was chosen behind a free reply that left it open."""
+    """The system with one test case of each of some patients; its rows say of each turn whether it was a
+    decision."""
     from ghar.data.tasks.splits import Splits
     from ghar.episode import Act
 
@@ -110,7 +110,6 @@ def _observed(system: System[Any], patients: int) -> System[Any]:
         return {
             **system.report.row(episode, case, variant),
             "decisions": [bool(act.choices or act.options) for act in acts],
-            "completed": [turn.completion.before is not None for turn in episode.turns[: len(acts)]],
         }
 
     return replace(system, cases=Splits((), (), cases), report=replace(system.report, row=row))
@@ -121,7 +120,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     turns = [(turn, decides) for row in rows for turn, decides in zip(row["turns"], row["decisions"], strict=True)]
     decisions = [turn for turn, decides in turns if decides]
     free = [turn for turn, decides in turns if not decides]
-    completed = [t["role"] for row in rows for t, more in zip(row["turns"], row["completed"], strict=True) if more]
+    completed = [turn["role"] for turn, _ in turns if turn.get("completed")]
     return {
         "patients": len({row["subject_id"] for row in rows}),
         "decisions": len(decisions),

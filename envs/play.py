@@ -7,14 +7,23 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+
 from ghar.config import Config, RetrieverConfig
-from ghar.envs.rollout import Corpus, EpisodeJob, rollout
+from ghar.envs.rollout import Corpus, EpisodeJob, derive_seed, rollout
 from ghar.envs.system import System, Variant, mark_of
 from ghar.episode import Episode, EpisodeGenerator
 from ghar.llm.policy import ForcedPolicy, Policy
 from ghar.progress import progress
 
 LONGEST = 3600.0  # seconds for the look-ups of all episodes in flight: a model may have thousands of pieces to encode
+
+
+def teacher_cases(system: System[Any], config: Config) -> list[Any]:
+    """The training cases that the teacher tries: `trainer.warmup.samples` of them, in their order."""
+    cases = system.cases.train
+    rng = np.random.default_rng(derive_seed(config.seed, "warmup"))
+    return [cases[i] for i in sorted(rng.permutation(len(cases))[: config.trainer.warmup.samples])]
 
 
 @dataclass(frozen=True)

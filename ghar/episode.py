@@ -232,6 +232,11 @@ class Turn:
     format_ok: bool
     trainable: bool = True
 
+    @property
+    def completed(self) -> bool:
+        """Whether its decision was chosen behind a free reply that left it open (ghar.llm.decisions)."""
+        return self.completion.before is not None
+
 
 def read_reply(act: Act, completion: Completion, index: int) -> tuple[Turn, Reply]:
     """What a completion means for the act that asked: the episode's turn number `index`, and the reply it goes on with.

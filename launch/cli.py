@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "data": ("prepare_data", (), "patients, visits, codes and labels of your tables"),
     "export-meds": ("export_meds", (), "write a cohort, labels and split as a MEDS folder"),
     "graph": ("convert_graph", (), "write any graph as one table in PrimeKG's format"),
+    "retrievals": ("record_retrievals", (), "what a trained agent retrieves for, to prune SFT data by"),
     "serve": ("serve_retrieval", (), "serve retrieval over HTTP"),
     "completion": ("completion", (), "completion of commands and keys in bash, zsh or fish"),
 }

@@ -27,7 +27,9 @@ compdef _ghar ghar""",
     "fish": "complete -c ghar -f -a '(ghar completion --words fish (commandline -cp) 2> /dev/null)'",
 }
 USAGE = 'ghar completion bash|zsh|fish: print what completes ghar there, as in eval "$(ghar completion bash)".'
-HYDRA = ("train", "evaluate", "compare", "plan", "data", "export-meds", "serve")  # commands that take keys
+HYDRA = (  # commands that take keys
+    "train", "evaluate", "compare", "plan", "data", "export-meds", "retrievals", "serve",
+)  # fmt: skip
 CONF = Path(__file__).resolve().parent.parent / "conf"
 
 

@@ -1,6 +1,9 @@
-"""Record whether a trained agent retrieves for each training sample, for system.pruned_by of the comparators.
+"""Record whether a trained agent retrieves for the training samples of SFT, for system.pruned_by of the comparators.
 
-python launch/record_retrievals.py system=ghar task=read run_dir=runs/ghar    # writes runs/ghar/retrievals.parquet
+    ghar retrievals system=ghar task=read run_dir=runs/ghar    # writes runs/ghar/retrievals.parquet
+
+The samples are the `trainer.warmup.samples` that a teacher tries of the run's training split. In a clone,
+`python launch/record_retrievals.py` is the same.
 """
 
 from __future__ import annotations

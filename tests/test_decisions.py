@@ -26,6 +26,7 @@ from ghar.rewards.terms import orm
 from ghar.trainers.evaluation.label_scores import label_probabilities
 from ghar.trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
 from ghar.trainers.rl.trajectory import build
+from ghar.trainers.rows import turn_rows
 from ghar.trainers.sft.pairs import tokenised
 from tests.llm.families import FAMILIES, model_of, tokenizer_of
 from tests.trainers.tiny import make_row
@@ -69,6 +70,8 @@ def test_a_model_that_talks_nonsense_decides_readably_in_one_turn_an_act(model: 
     assert free.prediction.label is None and free.turns[1].completion.before is None
     assert done.prediction.label in (0, 1)
     assert len(done.turns) == 3 and all(turn.format_ok for turn in done.turns)
+    assert [turn.get("completed") for turn in turn_rows(done)] == [turn.completed or None for turn in done.turns]
+    assert done.turns[1].completed and not any(turn.completed for turn in free.turns)
     assert orm(done, done.prediction.label) == 3.0
 
 

@@ -24,6 +24,7 @@ from torch.nn.functional import cross_entropy
 
 from ghar.config import Config, RlConfig
 from ghar.envs import system as systems
+from ghar.envs.play import teacher_cases
 from ghar.envs.records import Records
 from ghar.envs.rollout import derive_seed
 from ghar.envs.system import System
@@ -52,7 +53,7 @@ from ghar.trainers.runs.models import SFT, save_model
 from ghar.trainers.runs.resume import given_back
 from ghar.trainers.runs.samples import data_print, hold_data
 from ghar.trainers.sft.pairs import TokenExample, tokenised
-from ghar.trainers.sft.warmup import chosen, sample_references
+from ghar.trainers.sft.warmup import sample_references
 from ghar.trainers.teacher import teaching
 
 # section.key -> the values that this file implements; trainer.method=mappo implements all. Of trainer.rl it also leaves
@@ -155,7 +156,7 @@ def save(
 def imitate(system: System[Any], config: Config, tokenizer: Any) -> tuple[list[TokenExample], dict[str, Any]]:
     """The teacher's right episodes as (prompt ids, reply ids), and references by sample (trainers/sft/warmup.py)."""
     with teaching(config, system) as teacher:
-        right = sample_references(system, config, teacher, chosen(system, config))
+        right = sample_references(system, config, teacher, teacher_cases(system, config))
     if not right.accepted:
         raise BadInput("trainer.warmup.teacher was right in no sample: raise trainer.warmup.samples or attempts.")
     episodes = [*right.accepted, *(episode for some in right.rehearsed for episode in some)]

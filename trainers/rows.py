@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ghar.envs.system import System, Variant, mark_of
-from ghar.episode import Act, Episode, Evidence, Reply, Retrieve
+from ghar.episode import Act, Episode, Evidence, Reply, Retrieve, Turn
 from ghar.metrics.policy import policy_summary
 from ghar.rewards.compose import EpisodeReward
 from ghar.rewards.normalise import RunningNormaliser
@@ -109,12 +109,12 @@ def turn_rows(episode: Episode) -> list[Row]:
     acts: list[Any] = [record for record in episode.trace if isinstance(record.effect, Act)]
     # a failed episode has answered acts whose effects were never completed: they have no record
     return [
-        _turn_row(record.effect, record.result, turn.format_ok)
+        _turn_row(record.effect, record.result, turn)
         for record, turn in zip(acts, episode.turns, strict=False)
     ]
 
 
-def _turn_row(act: Act, reply: Reply, format_ok: bool) -> Row:
+def _turn_row(act: Act, reply: Reply, turn: Turn) -> Row:
     evidence: Evidence | None = act.facts.get("evidence")
     return {
         "agent": act.agent,
@@ -122,7 +122,8 @@ def _turn_row(act: Act, reply: Reply, format_ok: bool) -> Row:
         "step": act.step,
         "prompt": act.prompt,
         "reply": reply.text,
-        "format_ok": format_ok,
+        "format_ok": turn.format_ok,
+        **({"completed": True} if turn.completed else {}),
         "evidence": evidence.text if evidence is not None else None,
     }
 

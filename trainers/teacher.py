@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ghar.config import Config
+from ghar.envs.play import teacher_cases
 from ghar.envs.rollout import derive_seed
 from ghar.envs.system import System
 from ghar.errors import BadInput
@@ -21,7 +22,7 @@ from ghar.rewards.compose import Reference
 from ghar.trainers.runs.distributed import on_main
 from ghar.trainers.sft.examples import TrainingExamples, write_examples
 from ghar.trainers.sft.pairs import TokenExample, tokenised
-from ghar.trainers.sft.warmup import chosen, sample_references
+from ghar.trainers.sft.warmup import sample_references
 from ghar.trainers.sharding import claim, parted, play_parts, rows_in
 
 
@@ -31,7 +32,7 @@ def taught(system: System[Any], config: Config, tokenizer: Tokenizer, kept: Path
     What a killed start has asked lies beside it until then, and is not asked again. BadInput when the teacher is never
     right.
     """
-    cases, folder = chosen(system, config), kept.with_name("lessons-parts")
+    cases, folder = teacher_cases(system, config), kept.with_name("lessons-parts")
     kept.parent.mkdir(parents=True, exist_ok=True)
     parts = parted(cases, config.env.in_flight)
     claim(folder, f"{derive_seed(asdict(config), [case.sample_id for case in cases]):016x}")

@@ -29,30 +29,33 @@ class DirectSamples:
     """The training samples for which a file of decisions says that nothing was retrieved.
 
     The file is read at the first question, which training alone asks: a trained run needs it no more.
-    ids: of the training samples. The file must be of these, each once.
+    ids: of the training samples. The file must be of these, each once. asked: of those that the teacher tries. The file
+    must have them all.
     """
 
-    def __init__(self, path: Path, ids: Callable[[], Sequence[str]]) -> None:
+    def __init__(self, path: Path, ids: Callable[[], Sequence[str]], asked: Callable[[], Sequence[str]]) -> None:
         self.path = path
         self.ids = ids
+        self.asked = asked
 
     def __contains__(self, sample_id: object) -> bool:
         return sample_id in self._found
 
     @cached_property
     def _found(self) -> frozenset[str]:
-        table, ids = read_decisions(self.path), self.ids()
-        there, here = table["sample_id"].to_list(), set(ids)
-        if len(there) != len(here) or set(there) != here:
-            strange, lacking = len(there) - len(here & set(there)), len(here - set(there))
+        table, asked = read_decisions(self.path), set(self.asked())
+        there = table["sample_id"].to_list()
+        strange, lacking = len(there) - len(set(self.ids()) & set(there)), len(asked - set(there))
+        if strange or lacking:
             raise BadInput(
                 f"system.pruned_by={self.path} is of other data: of its {len(there)} samples {strange} are no training "
-                f"samples of this run, and {lacking} of the run's {len(here)} are not in it. Write it anew by "
-                "launch/record_retrievals.py with this run's data, task and seed."
+                f"samples of this run, and {lacking} of the {len(asked)} that the run's teacher tries are not in it. "
+                "Write it anew by launch/record_retrievals.py with this run's data, task, seed and "
+                "trainer.warmup.samples."
             )
         direct = frozenset(table.filter(~pl.col("retrieved"))["sample_id"])  # null, a failed episode, decided nothing
         if os.environ.get("RANK", "0") == "0":  # under torchrun one process speaks for all
-            print(f"{len(direct)} of {len(here)} training samples are answered from the record alone.", flush=True)
+            print(f"{len(direct)} of {len(there)} training samples are answered from the record alone.", flush=True)
         return direct
 
 

@@ -15,6 +15,7 @@ from ghar.envs.comparators.pruned_sft import DirectSamples, with_pruned_sft
 from ghar.envs.comparators.rule import ComparatorRule
 from ghar.envs.comparators.settings import Method, Settings
 from ghar.envs.graph_cases import CutCases, graph_corpus
+from ghar.envs.play import teacher_cases
 from ghar.envs.questions import with_usual
 from ghar.envs.real_patients import is_real, refuse, without_rules
 from ghar.envs.records import Records
@@ -73,7 +74,11 @@ def build(records: Records, settings: Settings) -> System[None]:
     )
     taught = without_rules(made, records, lambda reader: label_pairs(made_by, cut(reader)))
     if settings.pruned_by is not None:
-        direct = DirectSamples(Path(settings.pruned_by), lambda: [case.sample_id for case in made.cases.train])
+        direct = DirectSamples(
+            Path(settings.pruned_by),
+            lambda: [case.sample_id for case in made.cases.train],
+            lambda: [case.sample_id for case in teacher_cases(made, config)],
+        )
         taught = with_pruned_sft(taught, direct, lambda: ComparatorRule(knowledge_of(records)))
     if records.asks_questions:
         return with_usual(taught, ComparatorVariant("direct"))

@@ -237,12 +237,14 @@ class EhrRagEpisodes:
         options: Options | None = None, **fields: Any,
     ) -> Act:  # fmt: skip
         card, template = case.reads.card, self.templates[role]
+        unread = NOTHING if self.brief else ""  # what a method does not read has no heading in a full prompt
+        no_search = unread if role in ("predict", "weigh") else NOTHING
         prompt = template.render(
             title=card.title, category=card.category, description=card.description, definition=card.definition,
             numbers=card.numbers, positive=card.positive, negative="0", kind=card.kind, advice=card.advice,
             time=f"{case.reads.prediction_time:%Y-%m-%d %H:%M:%S}", patient=case.text or NOTHING,
-            indicators=shown.numbers or NOTHING, evidence=shown.text or NOTHING,
-            queries=(APART if self.brief else "\n").join(asked) or NOTHING, **fields,
+            indicators=shown.numbers or unread, evidence=shown.text or NOTHING,
+            queries=(APART if self.brief else "\n").join(asked) or no_search, **fields,
         )  # fmt: skip
         argued = tuple(fields[side] for side in ("support", "oppose") if side in fields)
         facts = {"case": case, "shown": shown, "asked": asked, "path": path, "names": names, "keep": self.spec.keep}

@@ -8,7 +8,7 @@ rewards and multi-agent PPO take these episodes as they are.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -35,10 +35,11 @@ from ghar.episode import (
     Reply,
     as_text,
 )
-from ghar.llm.prompts import load_prompts
+from ghar.llm.prompts import Template, load_prompts
 from ghar.rewards.compose import EpisodeReward
 
 ROLES = ("predict", "answer")
+DIRECT = "_direct"  # a full prompt without experience, which speaks of none
 NOTHING = "(none)"
 SINGLE, SEVERAL = "Exactly one option is right.", "Any number of options can be right."
 QUOTED = "One set is right: quote from it."
@@ -64,7 +65,7 @@ class ExpragEpisodes:
     def __init__(self, spec: ExpragSpec, pieces: Pieces | None = None):
         self.spec = spec
         self.pieces = pieces
-        self.templates = load_prompts("ghar.envs.exprag", spec.prompts, ROLES)
+        self.templates = load_prompts("ghar.envs.exprag", spec.prompts, with_direct(spec.prompts, *ROLES))
 
     def episode(self, case: Case[DischargeQuestion]) -> EpisodeGenerator:
         """Returns the chosen options; its one step holds which stays were ranked and what their reports said."""
@@ -113,12 +114,13 @@ class ExpragEpisodes:
         parse: Callable[[str], Parsed],
         step: int,
     ) -> Act:
-        template = self.templates[role]
         quotes = quotable(question) if role == "predict" and self.spec.prompts == "compact" else ()
         experience = self._experience(question, ranked, evidence)
+        nothing = NOTHING if self.spec.prompts == "compact" else ""  # and no heading of it
+        template = template_of(self.templates, role, experience)
         prompt = template.render(
             rule=QUOTED if quotes else SINGLE if question.single else SEVERAL,
-            background=(question.background if self.spec.background else "") or NOTHING,
+            background=(question.background if self.spec.background else "") or nothing,
             experience=experience,
             question=question.asked,
             options=question.menu if self.spec.prompts == "full" else short_menu(question),
@@ -141,6 +143,18 @@ class ExpragEpisodes:
             return "\n".join(f"{n}: {piece}" for piece, n in times_advised(kept.values())) or NOTHING
         lines = [f"{n}: {text}" for n, stay in enumerate(ranked.passages, 1) for text in kept.get(stay.ident, ())]
         return "\n".join(lines) or NOTHING
+
+
+def with_direct(prompts: str, predict: str, *others: str) -> tuple[str, ...]:
+    """The prompts to load: of a prediction also the one without experience. Compact ones show in a word that there is
+    none."""
+    return (predict, *others) if prompts == "compact" else (predict, f"{predict}{DIRECT}", *others)
+
+
+def template_of(templates: Mapping[str, Template], role: str, experience: str) -> Template:
+    """The prompt of a role, of a prediction without experience its own."""
+    direct = templates.get(f"{role}{DIRECT}")
+    return templates[role] if experience != NOTHING or direct is None else direct
 
 
 def times_advised(reports: Iterable[Sequence[str]]) -> list[tuple[str, int]]:

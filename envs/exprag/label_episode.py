@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from ghar.envs.case import Case
-from ghar.envs.exprag.episode import NOTHING, ExpragSpec, pieces_by_stay
+from ghar.envs.exprag.episode import NOTHING, ExpragSpec, pieces_by_stay, template_of, with_direct
 from ghar.envs.exprag.report_corpus import FindExcerpts, RankReports
 from ghar.episode import Act, EpisodeGenerator, Evidence, Options, Prediction, ReasoningStep, Reply
 from ghar.llm.parsing import parse_label
@@ -29,7 +29,8 @@ class LabelEpisodes:
 
     def __init__(self, spec: ExpragSpec, template: str = "label", shown: Shown | None = None):
         self.spec = spec
-        self.template = load_prompts("ghar.envs.exprag", spec.prompts, (template,))[template]
+        self.name = template
+        self.templates = load_prompts("ghar.envs.exprag", spec.prompts, with_direct(spec.prompts, template))
         self.shown = shown or outcomes_text
 
     def episode(self, case: Case[None]) -> EpisodeGenerator:
@@ -48,7 +49,8 @@ class LabelEpisodes:
 
     def _predict(self, case: Case[None], ranked: Evidence, evidence: Evidence) -> Act:
         task, experience = case.task, self.shown(ranked, evidence, case.task.labels, self.spec.words)
-        prompt = self.template.render(
+        template = template_of(self.templates, self.name, experience)
+        prompt = template.render(
             task=task.name,
             question=task.question,
             patient=case.text,
@@ -57,7 +59,7 @@ class LabelEpisodes:
         )
         parse = partial(parse_label, labels=task.labels)
         facts = {"case": case, "ranked": ranked, "evidence": evidence, "experience": experience}
-        return Act("top", "predict", prompt, (), self.template.max_tokens, 0, parse, facts, Options(tuple(task.labels)))
+        return Act("top", "predict", prompt, (), template.max_tokens, 0, parse, facts, Options(tuple(task.labels)))
 
 
 def outcomes_text(ranked: Evidence, evidence: Evidence, labels: Sequence[str], words: int) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ghar.errors import BadInput
 from ghar.metrics.bootstrap import mean_interval, paired_difference, ratio_interval
+from ghar.metrics.policy import completed_decisions
 from ghar.metrics.rows import Row, counts, paired, patients_of
 
 
@@ -42,6 +43,7 @@ def question_summary(rows: Sequence[Row], *, seed: int, resamples: int) -> dict[
     errors = ratio_interval([len(row["errors"]) for row in rows], [len(row["turns"]) for row in rows], **draw)
     if errors is not None:
         found["format_errors"] = errors.as_list()
+    found |= {name: share.as_list() for name, share in completed_decisions(rows, **draw).items()}
     named = Counter(name for row in rows for name in row["errors"])
     failures = sum(row["failure"] is not None for row in rows)
     return {**counts(rows), "failures": failures, "errors": dict(sorted(named.items())), **found}

@@ -46,6 +46,7 @@ from ghar.retrieval.sources import MenuPart
 
 AGENTS = ("top", "low")
 ROLES = ("rewrite", "retrieve", "metapaths", "summarise", "answer", "continue", "followup", "predict")
+DIRECT = "direct"  # the full prompts' prediction from the record alone, which speaks of nothing that was worked out
 Ablation = Literal["none", "ni", "nt", "nl", "nm"]
 Decision = Literal["learned", "always", "never", "everyone"]
 Wording = Literal["records", "questions", "summaries"]  # what full prompts call the text that is asked about
@@ -109,7 +110,7 @@ class GharEpisodes(Generic[P]):
         self.whom = whom
         self.metapaths = tuple(metapaths)
         self.personal = any(isinstance(part, MenuPart) for part in self.metapaths)
-        self.templates = load_prompts("ghar.envs.ghar", spec.templates, ROLES)
+        self.templates = load_prompts("ghar.envs.ghar", spec.templates, roles_of(spec.templates))
         self._menu = "\n".join(f"{path.index} {path.text}" for path in self.metapaths)
 
     def episode(self, case: Case) -> EpisodeGenerator:
@@ -236,7 +237,7 @@ class GharEpisodes(Generic[P]):
         parse: Any = as_text,
         options: Options | None = None,
     ) -> Act:
-        template = self.templates[role]
+        template = self.templates[DIRECT if role == "predict" and not history and DIRECT in self.templates else role]
         prompt = template.render(
             task=case.task.name,
             question=case.task.question,
@@ -263,6 +264,11 @@ class GharEpisodes(Generic[P]):
             return "known: " + ("; ".join(step.answer for step in history) or "nothing")
         lines = [f"{i}. {step.query}\n   {step.answer}" for i, step in enumerate(history, 1)]
         return "\n".join(lines) or "(nothing yet)"
+
+
+def roles_of(templates: str) -> tuple[str, ...]:
+    """What a set of prompts holds: compact ones show an empty history in a word."""
+    return ROLES if templates == "compact" else (*ROLES, DIRECT)
 
 
 def room_of_summary(episodes: GharEpisodes[Any]) -> int:

@@ -167,13 +167,15 @@ def reply_tokens(role: str, prompts: Prompts) -> int:
 def _prompt(role: str, case: Case[KareReading], knowledge: str, prompts: Prompts, advice: str) -> str:
     templates = load_prompts("ghar.envs.kare", prompts, ("context", *ROLES))
     labels = ", ".join(case.task.labels)
+    # What is not given has no heading either, but "reason" has its parts numbered, and compact prompts no sections.
+    nothing = "" if role == "both" and prompts == "full" else NOTHING
     context = templates["context"].render(
         question=case.task.question,
         labels=labels,
         advice=f"{advice}\n" if advice else "",
         patient=case.text or NOTHING,
-        similar=case.reads.similar or NOTHING,
-        knowledge=knowledge or NOTHING,
+        similar=case.reads.similar or nothing,
+        knowledge=knowledge or nothing,
     )
     return templates[role].render(context=context, labels=labels)
 

@@ -7,6 +7,7 @@ comes later: told at the discharge it would be the length of stay.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
@@ -170,12 +171,17 @@ def _said(code: str, name: str, number: float | None, text: str | None, item: It
     if kind == "VITAL":
         unit = VARIABLES[local].unit if local in VARIABLES and not words else None
         return 1, " ".join(part for part in (local, value, unit) if part)
-    name = name if item.fluid is None else f"{name} ({item.fluid.lower()})"
+    name = name if item.fluid is None or _names(name, item.fluid) else f"{name} ({item.fluid.lower()})"
     low = number is not None and item.low is not None and number < item.low
     high = number is not None and item.high is not None and number > item.high
     flag = "(low)" if low else "(high)" if high else None
     unit = None if words else item.unit
     return 0 if flag else 2, " ".join(part for part in (name, value, unit, flag) if part)
+
+
+def _names(label: str, fluid: str) -> bool:
+    """Whether a label names the fluid itself ("Sodium, Urine")."""
+    return re.search(rf"\b{re.escape(fluid)}\b", label, re.IGNORECASE) is not None
 
 
 def record_facts(root: Path) -> dict[str, pl.DataFrame]:

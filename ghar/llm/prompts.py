@@ -4,6 +4,7 @@ The first line of a file gives the reply's budget ("max_tokens 64"); the rest is
 braces. Same inputs and output contract as Figs. 12-15 of the GHAR paper, in our own words. What a template puts between
 <data> and </data> cannot end there: such marks in a field's own text get other brackets. In a template without marks a
 line of a field that begins as one of the template's own lines does ("answer:", "# Patient") gets a mark of quotation.
+A section, which is a line that ends with a colon and a field of its own below it, is left out where the field is empty.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ghar.sanitize import readable
 
 DATA = re.compile(r"<\s{0,9}/?\s{0,9}data(?:[\s/][^<>]{0,200})?>", re.IGNORECASE)  # as loosely as a model reads it
 FIELD = re.compile(r"\{(\w+)\}")
+SECTION = re.compile(r"(?:^# .*\n)?^[^\n{}]*:\n(?:<data>\n)?\{(\w+)\}(?:\n</data>)?$\n{0,2}", re.MULTILINE)
 QUOTED = "> "  # before a line of a field that would begin another part of the prompt
 
 
@@ -29,17 +31,34 @@ class Template:
     max_tokens: int
 
     def render(self, **fields: object) -> str:
+        text = self.text
+        if empty := frozenset(name for name, value in fields.items() if value == ""):
+            text = _without_sections(text, empty)
         if DATA.search(self.text):
             fields = {name: _inside(value) for name, value in fields.items()}
         elif (heads := _heads(self.text)) is not None:
             begins = _at_begin(self.text)
             fields = {name: quoted(value, heads, name in begins) for name, value in fields.items()}
-        return self.text.format_map(fields)
+        return text.format_map(fields)
 
     def unmarked(self) -> Template:
         """The template without its marks and the lines that speak of them, to measure what they are good for."""
         lines = self.text.split("\n")
         return Template("\n".join(line for line in lines if not DATA.search(line)), self.max_tokens)
+
+
+@cache
+def _without_sections(template: str, empty: frozenset[str]) -> str:
+    """A template without the sections of fields that are empty."""
+
+    def left_out(found: re.Match[str]) -> str:
+        if found[1] not in empty:
+            return found[0]
+        # the blank line below a section goes with it, unless it ends a paragraph that goes on above
+        alone = found.start() == 0 or template[: found.start()].endswith("\n\n")
+        return "" if alone or not found[0].endswith("\n\n") else "\n"
+
+    return SECTION.sub(left_out, template).rstrip("\n")
 
 
 def _inside(value: object) -> object:

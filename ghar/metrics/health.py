@@ -179,7 +179,9 @@ def _readable(numbers: Mapping[str, Any]) -> HealthVerdict:
         return HealthVerdict("replies", "unknown", "No replies were asked for.")
     failed = f" {failures} episodes failed and count as wrong." if failures else ""
     state = "doubtful" if failures and interval[0] <= UNREADABLE[0] else _graded(interval[0], UNREADABLE)
-    return HealthVerdict("replies", state, f"{interval[0]:.1%} of the replies could not be read.{failed}")
+    completed = (numbers.get("completed_decisions") or [0.0])[0]
+    chosen = f" {completed:.1%} left their decision open, which was then chosen among its options." if completed else ""
+    return HealthVerdict("replies", state, f"{interval[0]:.1%} of the replies could not be read.{chosen}{failed}")
 
 
 def _leakage(summary: Mapping[str, Any]) -> HealthVerdict:

@@ -30,7 +30,8 @@ def policy_summary(
     unreadable answer among them counts as knowing nothing (all labels equally probable).
     So do ece, brier, confidence and top_accuracy (ghar.metrics.calibration), of those rows alone; where they have a
     "temperature" too, fitted on other patients, so has the summary, with ece_calibrated and brier_calibrated at it.
-    "format_errors" is the share of turns whose reply could not be read. Retrieval is scored against needs_retrieval
+    "format_errors" is the share of turns whose reply could not be read, "completed_decisions" of those whose decision
+    was chosen behind a free reply that left it open, where there are any. Retrieval is scored against needs_retrieval
     on the rows that know it. "over_usual" is accuracy less that of the most frequent label as the answer to all,
     "reward_terms" is the mean of each weighted term, and "answers" what `ghar.metrics.answers` counts. A metric that
     rests on "too_few" patients is [value, None, None].
@@ -55,6 +56,7 @@ def policy_summary(
     format_errors = ratio_interval(unreadable, [len(row["turns"]) for row in rows], **draw)
     if format_errors is not None:
         found["format_errors"] = format_errors
+    found |= completed_decisions(rows, **draw)
     at = next((row["temperature"] for row in rows if row.get("temperature") is not None), None)
     if at is not None:
         after = _calibration(calibrated(rows, at), truth, seed, resamples)
@@ -72,6 +74,13 @@ def policy_summary(
         **({"too_few": few} if few else {}),
         **{name: [i.value, None, None] if name in few else i.as_list() for name, i in found.items()},
     }
+
+
+def completed_decisions(rows: Sequence[Row], **draw: Any) -> dict[str, Interval]:
+    """The share of turns whose decision was chosen behind a free reply that left it open; {} where there are none."""
+    completed = [sum(turn.get("completed", False) for turn in row["turns"]) for row in rows]
+    share = ratio_interval(completed, [len(row["turns"]) for row in rows], **draw) if any(completed) else None
+    return {} if share is None else {"completed_decisions": share}
 
 
 def _reward_terms(rows: Sequence[Row]) -> dict[str, float]:

@@ -57,6 +57,7 @@ TABLE = {  # section: {metric: (shown as, digits)}
     "Cost per episode": {
         "iterations": ("Iterations", 2), "tokens": ("Tokens", 0), "seconds": ("Seconds", 3),
         "format_errors": ("Unreadable replies, share of turns", 3),
+        "completed_decisions": ("Decisions chosen behind words that left them open, share of turns", 3),
         "ungrounded": ("Sub-queries naming what the patient does not have, share", 3),
         "repeated_ids": ("Repeated ids, share of ids named", 3),
     },

@@ -14,13 +14,14 @@ episodes/<name>.jsonl   one evaluated episode a row: policy, split, sample_id, s
                         neutralised (places of its prompts that ghar.sanitize changed; optional), seconds, rewards
                         {term: value before its weight}, weighted {term: value that the reward adds up} (optional),
                         reward, failure (null or its name), turns: [{agent, role, step, prompt, reply, format_ok,
+                        completed (true where the decision was chosen behind a free reply that left it open; optional),
                         evidence (text or null)}] and lookups: [{query, found: [{text, kind, score, path (meta-path or
                         null), shown (by any prompt)}]}] (optional)
 episodes/training/<update>.jsonl  a few episodes of that update's batch: the same columns, and update, attempt
 groups.json             sample_id -> {kind: group}: who the test samples are of (ghar.data.groups); of tasks of visits
 checkpoints/            trainers/ owns it
-retrievals.parquet      sample_id and retrieved (null: the episode failed) of the training samples, where
-                        launch/record_retrievals.py wrote them
+retrievals.parquet      sample_id and retrieved (null: the episode failed) of the training samples that SFT's teacher
+                        tries, where launch/record_retrievals.py wrote them
 report.html             made from the above by ghar.metrics.report
 ledger.jsonl            the sums of all of these but the last two (ghar.ledger); each is asked before it is read
 """

@@ -15,6 +15,7 @@ def episode(row: Row, prompts: bool = True) -> dict[str, Any]:
     turns = [
         {
             "agent": turn["agent"], "role": turn["role"], "step": turn["step"], "ok": turn["format_ok"],
+            **({"completed": True} if turn.get("completed") else {}),
             "reply": shorten(turn["reply"]), "evidence": _short(turn["evidence"]),
             "prompt": shorten(turn["prompt"]) if prompts else None,
         }

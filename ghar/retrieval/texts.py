@@ -5,7 +5,7 @@ Item i < V is node i, item V + e is edge e. The edges of a meta-path are therefo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -14,7 +14,17 @@ from ghar.kg.graph import KnowledgeGraph
 
 def node_text(graph: KnowledgeGraph, node: int) -> str:
     """For example "metformin (drug)"."""
-    return f"{graph.names[node]} ({graph.types[graph.type[node]]})"
+    return typed(graph.names[node], graph.types[graph.type[node]])
+
+
+def typed(name: str, kind: str) -> str:
+    """A name with its type, once: PrimeKG has diseases whose names end with it ("malaria (disease)")."""
+    return f"{untyped(name, kind)} ({kind})"
+
+
+def untyped(name: str, kind: str) -> str:
+    """A name without the type that it may end with."""
+    return name.removesuffix(f" ({kind})")
 
 
 def edge_text(graph: KnowledgeGraph, edge: int) -> str:
@@ -37,7 +47,7 @@ def bulk_texts(graph: KnowledgeGraph) -> Callable[[np.ndarray], list[str]]:
         nodes = items[items < graph.num_nodes].tolist()
         edges = items[items >= graph.num_nodes] - graph.num_nodes
         ends = zip(*(column[edges].tolist() for column in (graph.head, graph.display, graph.tail)), strict=True)
-        made = [f"{names[node]} ({kinds[node]})" for node in nodes]
+        made = [typed(names[node], kinds[node]) for node in nodes]
         return made + [f"{names[head]} - {graph.displays[shown]} - {names[tail]}" for head, shown, tail in ends]
 
     return texts
@@ -45,10 +55,19 @@ def bulk_texts(graph: KnowledgeGraph) -> Callable[[np.ndarray], list[str]]:
 
 def first_items(graph: KnowledgeGraph) -> np.ndarray:
     """i64[V+E]: for each item the first item that has the same text (itself, nearly always)."""
-    distinct, names = np.unique(np.asarray(graph.names[:], dtype=object).astype(str), return_inverse=True)
+    written = graph.names[:]
+    names, of_name = _numbered(written)
+    kinds = (graph.types[t] for t in graph.type.tolist())
+    bare, of_bare = _numbered([untyped(name, kind) for name, kind in zip(written, kinds, strict=True)])
     # One whole number per text: equal for equal parts, edges above all nodes.
-    nodes = names * len(graph.types) + graph.type
-    edges = (names[graph.head] * len(graph.displays) + graph.display) * len(distinct) + names[graph.tail]
-    keys = np.concatenate([nodes, edges + len(distinct) * len(graph.types)])
+    nodes = of_bare * len(graph.types) + graph.type
+    edges = (of_name[graph.head] * len(graph.displays) + graph.display) * names + of_name[graph.tail]
+    keys = np.concatenate([nodes, edges + bare * len(graph.types)])
     _, first, number = np.unique(keys, return_index=True, return_inverse=True)
     return first[number]
+
+
+def _numbered(names: Sequence[str]) -> tuple[int, np.ndarray]:
+    """How many different names there are, and the number of each: equal names have equal ones."""
+    distinct, numbers = np.unique(np.asarray(names, dtype=object).astype(str), return_inverse=True)
+    return len(distinct), numbers

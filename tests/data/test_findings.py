@@ -54,6 +54,15 @@ def test_what_is_known_at_the_prediction_is_shown(charts: Path) -> None:
     assert "(2150-01-01, 61-year-old woman" in text_of(sample)
 
 
+def test_a_fluid_that_the_label_names_is_not_repeated(charts: Path) -> None:
+    """151 of MIMIC-IV's 1,622 items are labelled so."""
+    items = charts / "hosp/d_labitems.csv"
+    items.write_text(items.read_text().replace("Glucose,Urine", '"Glucose, Urine",Urine'))
+    cohort = read_mimic4(charts)
+    sample = with_findings(make_samples(cohort, "dec")[1], cohort, charts)[0]
+    assert sample.history[0].values == ("Creatinine 2.4 mg/dL (high)", "Glucose, Urine NEG.")
+
+
 def test_the_day_of_stay_is_not_told_where_it_is_the_outcome(charts: Path) -> None:
     cohort = read_mimic4(charts)
     cases: tuple[tuple[Leakage, bool], ...] = (("paper", False), ("strict", True))

@@ -13,8 +13,8 @@ def turn(role: str, reply: str, format_ok: bool = True) -> dict[str, Any]:
 
 def row(subject: int, turns: list[dict[str, Any]], decisions: list[bool], **changes: Any) -> dict[str, Any]:
     own = {"subject_id": subject, "failure": None, "prediction": "yes", "lookups": []}
-    completed = [False] * (len(turns) - 1) + [True]
-    return {**own, "turns": turns, "decisions": decisions, "completed": completed, **changes}
+    turns = [*turns[:-1], {**turns[-1], "completed": True}]
+    return {**own, "turns": turns, "decisions": decisions, **changes}
 
 
 def test_decisions_are_counted_apart_from_free_replies() -> None:

@@ -167,7 +167,8 @@ def test_the_retrievals_of_trained_ghar_prune_the_sft_data_of_others(cache: Path
     source, pruned = cells["ghar"], cells["lightrag_pairs"]
     path = shop.folder.run(source) / "retrievals.parquet"
     found, samples = pl.read_parquet(path), pl.read_parquet(next((shop.folder.path / "samples").glob("*.parquet")))
-    assert set(found["sample_id"]) == set(samples.filter(pl.col("split") == "train")["sample_id"])
+    train = set(samples.filter(pl.col("split") == "train")["sample_id"])
+    assert set(found["sample_id"]) <= train and len(found) == min(len(train), 40)  # trainer.warmup.samples
     assert f"system.pruned_by={path}" in shop.overrides(pruned)
     assert not any("pruned_by" in text for text in shop.overrides(source))
     before = cells["lightrag_sft"]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ghar.envs.ghar.episode import ROLES
+from ghar.envs.ghar.episode import ROLES, roles_of
 from ghar.llm.prompts import DATA, QUOTED, Template, load_prompts
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,9 +43,9 @@ def fields(text: str) -> set[str]:
 
 @pytest.mark.parametrize("name", SETS)
 def test_a_set_has_one_template_per_role_and_nothing_else(name):
-    templates = load_prompts("ghar.envs.ghar", name, ROLES)
+    templates = load_prompts("ghar.envs.ghar", name, roles_of(name))
     files = (ENVS / "ghar" / "prompts" / name).iterdir()
-    assert set(templates) == set(ROLES) == {file.stem for file in files}
+    assert set(ROLES) <= set(templates) == {file.stem for file in files}
     for template in templates.values():
         assert template.max_tokens > 0 and template.text.strip() and "max_tokens" not in template.text
 
@@ -66,6 +66,14 @@ def test_braces_in_a_patients_record_are_text():
     template = load_prompts("ghar.envs.ghar", "compact", ROLES)["predict"]
     shown = template.render(patient="{history} {0} {", task="los", history="known: nothing")
     assert "{history} {0} {" in shown
+
+
+def test_a_section_without_content_has_no_heading():
+    cases = "# Cases\nEarlier ones:\n<data>\n{cases}\n</data>\n\n"
+    cut = Template(f"{cases}Task: {{task}}\nSearches:\n{{queries}}\n\nFound:\n{{found}}\n\nReply:", 1)
+    assert cut.render(cases="", task="t", queries="", found="f") == "Task: t\n\nFound:\nf\n\nReply:"
+    rest = "Task: \nSearches:\nq\n\nReply:"
+    assert cut.render(cases="c", task="", queries="q", found="") == cases.format(cases="c") + rest
 
 
 ROOMS = ("ghar", "kare", "ehr_rag", "exprag")

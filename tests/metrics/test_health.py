@@ -42,6 +42,12 @@ def test_every_part_of_a_runs_health_has_a_verdict() -> None:
     assert set(states(bad, rows).values()) == {"bad"}
 
 
+def test_decisions_that_were_chosen_are_not_taken_for_readable_replies() -> None:
+    summary = numbered(format_errors=[0.0, 0.0, 0.0], completed_decisions=[0.4, 0.3, 0.5])
+    [found] = [verdict for verdict in verdicts(summary, [], "ghar_rl") if verdict.about == "replies"]
+    assert "0.0% of the replies could not be read. 40.0% left their decision open" in found.sentence
+
+
 def test_a_temperature_that_was_fitted_counts() -> None:
     summary = numbered(patients=400, ece=[0.3, 0.2, 0.4], ece_calibrated=[0.02, 0.01, 0.03])
     found = {verdict.about: verdict for verdict in verdicts(summary, [], "ghar_rl")}

@@ -38,6 +38,12 @@ def test_numbers_by_hand():
     })  # fmt: skip
 
 
+def test_decisions_that_were_chosen_behind_open_words_are_counted_where_there_are_any():
+    chosen = {**ROWS[0], "turns": [{"format_ok": True, "completed": True}, {"format_ok": True}]}
+    assert policy_summary([chosen, *ROWS[1:]], LABELS)["completed_decisions"][0] == 1 / 8
+    assert "completed_decisions" not in policy_summary(ROWS, LABELS)
+
+
 def test_areas_rank_by_label_probabilities_where_rows_have_them():
     found = ([0.2, 0.8], [0.6, 0.4], [0.7, 0.3], None)  # of staying and of dying; the last one could not be read
     rows = [row | {"label_probabilities": p} for row, p in zip(ROWS, found, strict=True)]

@@ -85,10 +85,6 @@ def killed(deepspeed: DeepspeedConfig, finetune: str) -> dict:
     return found
 
 
-# transformers takes 16 bits under DeepSpeed on a GPU alone
-ON_CPU = patch("transformers.training_args.is_torch_bf16_gpu_available", return_value=True)
-
-
 def six(deepspeed: DeepspeedConfig, finetune: str, keep: Path | None = None, dtype: str = "float32") -> dict:
     """`best` in batches that two and three processes can share."""
     return best(deepspeed, finetune, keep, batch_size=6, micro_batch=3, dtype=dtype)
@@ -143,7 +139,7 @@ def narrow_begun(deepspeed: DeepspeedConfig, finetune: str) -> dict:
         callback.on_save = on_save
         return callback
 
-    with patch.object(sft_module, "_callback", noting), ON_CPU:
+    with patch.object(sft_module, "_callback", noting):
         sft_begun(deepspeed, finetune, "narrow", "bfloat16")
     return found[-1]
 
@@ -157,7 +153,7 @@ def narrow_gone_on(deepspeed: DeepspeedConfig, finetune: str) -> dict:
         load(engine, *of, **more)
         found.append(masters(engine.module))
 
-    with patch.object(zero_checkpoint, "load_checkpoint", noting), ON_CPU:
+    with patch.object(zero_checkpoint, "load_checkpoint", noting):
         sft_gone_on(deepspeed, finetune, "narrow", "bfloat16")
     return found[0]
 

@@ -7,6 +7,7 @@ import math
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -172,6 +173,31 @@ def test_whoever_stops_at_once_waits_for_no_write(tmp_path: Path, monkeypatch: p
     assert find(tmp_path) is None and names(tmp_path) == []
 
 
+@pytest.mark.parametrize("fate", ["whole", "one process had not ended", "a file is torn"])
+def test_what_all_processes_had_written_counts_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fate: str
+):
+    """One of two processes ended with an error: they cannot publish together any more."""
+    checkpoint.save(tmp_path, some(1), MODEL, KEEP)
+    made = replace(some(2, score=0.5), processes=2)
+    scratch = checkpoint.make_scratch(tmp_path, 2)
+    for process in (0, 1) if fate != "one process had not ended" else (0,):
+        monkeypatch.setattr(checkpoint_writer, "rank", lambda process=process: process)
+        write = checkpoint_writer._Write(scratch, made, MODEL)
+        write.part()
+        write.give_up()
+    if fate == "a file is torn":
+        (scratch / "optimizer-1.pt").write_bytes(b"half")
+    assert find(tmp_path) == tmp_path / "step-1" and scratch.is_dir()
+    checkpoint.adopt(tmp_path)
+    steps = ["step-1", "step-2"] if fate == "whole" else ["step-1"]
+    assert names(tmp_path) == ["latest", *steps] and manifest.fault(tmp_path / steps[-1]) is None
+    assert ("update 2 was whole" in capsys.readouterr().out) == (fate == "whole")
+    monkeypatch.undo()
+    found = newest(tmp_path, MODEL, KEEP)
+    assert found is not None and found.step == len(steps) and find(tmp_path) == tmp_path / steps[-1]
+
+
 def test_a_signal_while_a_write_is_waited_for_gives_it_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Of `Ctrl-C` as the last checkpoint is finished, the thread hears too."""
     writing = Endless(monkeypatch)
@@ -236,10 +262,12 @@ def test_the_thread_writes_as_the_process_that_began_it(tmp_path: Path, held: He
     assert [path.name for path in folder.iterdir()] == ["optimizer-1.pt"]
 
 
-def test_without_room_for_a_copy_it_is_written_at_once(tmp_path: Path):
+def test_without_room_for_a_copy_it_is_written_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Which is told once."""
     for room, has_room in ((0.0, True), (1e18, False)):
         writer = CheckpointWriter(tmp_path, MODEL, KEEP, room)
-        assert writer.has_room() is has_room
+        assert writer.has_room() is writer.has_room() is has_room
+        assert capsys.readouterr().out.count("written before the next update") == (not has_room)
     with CheckpointWriter(tmp_path, MODEL, KEEP) as writer:
         writer.begin(lambda: some(1))
         writer.save(lambda: some(2))

@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 
 from ghar.config import Config
+from ghar.envs.play import teacher_cases
 from ghar.envs.records import Records
 from ghar.envs.system import WORDS, System
 from ghar.episode import Act
@@ -78,7 +79,7 @@ def test_the_decision_is_recorded_and_played_once(
     run: tuple[Path, Weights], small_config: Make, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, weights = run
-    config = small_config(f"run_dir={path}")
+    config = small_config(f"run_dir={path}", "trainer.warmup.samples=1000")
     parts = path / "episodes" / ".retrievals" / "ghar_rl-train"
     weights.lasting = 700
     with pytest.raises(RuntimeError, match="killed"):
@@ -97,6 +98,17 @@ def test_the_decision_is_recorded_and_played_once(
     expected = [i % 3 > 0 for i in range(len(found))]
     assert found["retrieved"].to_list() == [None, *expected[1:]]
     assert not parts.parent.exists(), "episodes quote patients, so none is left"
+
+
+def test_samples_that_no_teacher_tries_are_not_played(
+    run: tuple[Path, Weights], small_config: Make, small_system: System[Any]
+) -> None:
+    path, weights = run
+    config = small_config(f"run_dir={path}", "trainer.warmup.samples=6")
+    found = pl.read_parquet(record_retrievals(config))
+    tried = [case.sample_id for case in teacher_cases(small_system, config)]
+    assert found["sample_id"].to_list() == tried and len(tried) == 6
+    assert found["retrieved"].to_list() == [weights.order[ident] % 3 > 0 for ident in tried]
 
 
 def test_a_run_of_other_data_is_refused(run: tuple[Path, Weights], small_config: Make) -> None:

@@ -10,7 +10,7 @@ import pytest
 from ghar.config import Config
 from ghar.envs.ghar.pretraining import TEACHER, teacher_knowledge
 from ghar.envs.ghar.teacher import Knowledge, ScriptedTeacher
-from ghar.envs.play import play, stage_of
+from ghar.envs.play import play, stage_of, teacher_cases
 from ghar.envs.rollout import derive_seed
 from ghar.envs.system import System
 from ghar.episode import Act, Completion, Retrieve
@@ -20,7 +20,7 @@ from ghar.llm.policy import OppositePolicy
 from ghar.rewards.terms import chain
 from ghar.trainers.sft.examples import read_examples
 from ghar.trainers.sft.pairs import tokenised
-from ghar.trainers.sft.warmup import WarmupResult, chosen, sample_references
+from ghar.trainers.sft.warmup import WarmupResult, sample_references
 from ghar.trainers.teacher import taught
 
 
@@ -41,7 +41,7 @@ def teacher(small_records) -> ScriptedTeacher:
 
 @pytest.fixture(scope="module")
 def warmup(small_system, config, teacher) -> WarmupResult:
-    return sample_references(small_system, config, teacher, chosen(small_system, config))
+    return sample_references(small_system, config, teacher, teacher_cases(small_system, config))
 
 
 def main_stage(system: System[Any], config: Config):
@@ -92,7 +92,8 @@ def test_references_are_of_accepted_samples_alone_and_tell_right_from_opposite(
 
 
 def test_same_seed_same_warm_up(small_system, config, teacher, warmup):
-    assert timeless(sample_references(small_system, config, teacher, chosen(small_system, config))) == timeless(warmup)
+    again = sample_references(small_system, config, teacher, teacher_cases(small_system, config))
+    assert timeless(again) == timeless(warmup)
 
 
 def test_what_is_rehearsed_stands_behind_the_examples_and_counts_as_no_sample(
@@ -101,9 +102,9 @@ def test_what_is_rehearsed_stands_behind_the_examples_and_counts_as_no_sample(
     never, always = [v for v in small_system.variants.values() if v.who == "trained"][1:3]
     training = replace(small_system.training, rehearsal={never.name: 0.5, always.name: 1.0})
     system = replace(small_system, training=training)
-    found = sample_references(system, config, teacher, chosen(system, config))
+    found = sample_references(system, config, teacher, teacher_cases(system, config))
     assert timeless(replace(found, rehearsed=())) == timeless(warmup)
-    labels = {case.sample_id: case.label for case in chosen(system, config)}
+    labels = {case.sample_id: case.label for case in teacher_cases(system, config)}
     first, second = found.rehearsed
     assert all(e.prediction.label == labels[e.sample_id] for e in (*first, *second)) and 0 < len(first) < len(second)
     tokenizer = build_tokenizer(texts_of(warmup.accepted[:9]), [], 600)
@@ -125,7 +126,7 @@ def test_the_samples_are_a_draw_of_the_seed_in_the_order_of_the_cases(cases, war
 
 
 def test_more_attempts_never_accept_less(small_system, config, teacher, warmup):
-    once = sample_references(small_system, with_attempts(config, 1), teacher, chosen(small_system, config))
+    once = sample_references(small_system, with_attempts(config, 1), teacher, teacher_cases(small_system, config))
     assert once.rate < warmup.rate
     assert {e.sample_id for e in once.accepted} == {e.sample_id for e in warmup.accepted if e.attempt == 0}
 
@@ -187,7 +188,7 @@ def test_failed_episodes_are_neither_accepted_nor_referred_to(small_system, conf
             raise ConnectionError("away")
 
     broken = replace(small_system, corpus=Broken())
-    found = sample_references(broken, with_attempts(config, 1), teacher, chosen(broken, config))
+    found = sample_references(broken, with_attempts(config, 1), teacher, teacher_cases(broken, config))
     assert found.accepted and all(e.failure is None for e in found.accepted)
     assert not any(isinstance(r.effect, Retrieve) for e in found.accepted for r in e.trace)
     assert not found.references  # the opposite of never looking up is to look up, which fails

@@ -31,10 +31,12 @@ class EvaluationRun:
     home: Path
 
     def play(
-        self, variant: Variant, policy: Policy, split: str, ranker: Ranker | None = None, most: int | None = None
-    ) -> Callable[[], Iterator[Row]]:
-        """`score` in parts, by all processes; returns what reads the rows from the disk."""
-        parts = parted(getattr(self.system.cases, split)[:most], self.config.env.in_flight)
+        self, variant: Variant, policy: Policy, split: str, ranker: Ranker | None = None, most: int | None = None,
+        cases: Sequence[Any] | None = None,
+    ) -> Callable[[], Iterator[Row]]:  # fmt: skip
+        """`score` in parts, by all processes; returns what reads the rows from the disk. cases: some of the split."""
+        own = getattr(self.system.cases, split) if cases is None else cases
+        parts = parted(own[:most], self.config.env.in_flight)
         folder = self.home / (variant.name if split == "test" else f"{variant.name}-{split}")
         prepared: list[Variant] = []
 

@@ -1,4 +1,4 @@
-"""Whether a trained agent retrieves for each of its training samples: what other systems' SFT data are pruned by."""
+"""Whether a trained agent retrieves for the training samples of SFT: what other systems' SFT data are pruned by."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import polars as pl
 from ghar.config import Config
 from ghar.disk import full_disk_told, whole
 from ghar.envs import system as systems
+from ghar.envs.play import teacher_cases
 from ghar.envs.records import Records, of_credentialed
 from ghar.envs.rollout import derive_seed
 from ghar.envs.system import System
@@ -32,8 +33,9 @@ AGAIN = "start the same command again, it goes on from the samples that it has p
 
 
 def record_retrievals(config: Config) -> Path:
-    """Play the main variant on the training samples of a run by its best weights, or those of eval.checkpoint, and
-    write for each whether it decided to retrieve; null where its episode failed.
+    """Play the main variant on the training samples that a warm-up's teacher tries (trainer.warmup.samples), by a run's
+    best weights or those of eval.checkpoint, and write for each whether it decided to retrieve; null where its episode
+    failed.
 
     What a killed start has played is not played again. BadInput for a run that is not trained to its end, and for one
     of other data.
@@ -84,10 +86,11 @@ def _check_data(system: System[Any], records: Records, folder: RunFolder) -> Non
 def _decisions(
     system: System[Any], config: Config, found: RunStages, stage: str, parts: Path
 ) -> list[tuple[str, bool | None]]:
-    """Each training sample and whether it was retrieved for. Whole episodes stay on the disk."""
-    ids = [case.sample_id for case in system.cases.train]
+    """Each sample that a teacher tries, and whether it was retrieved for. Whole episodes stay on the disk."""
+    ids = [case.sample_id for case in teacher_cases(system, config)]
     claim(parts, f"{weights_and_keys(config, found)} {derive_seed(ids):016x}")
     with answering(config, system, found, {stage}) as opened, opened(stage) as answers:
         own = system.read_by(answers.reader)
-        read = EvaluationRun(own, config, None, parts).play(own.variants[own.main], answers.policy, "train")
+        run, cases = EvaluationRun(own, config, None, parts), teacher_cases(own, config)
+        read = run.play(own.variants[own.main], answers.policy, "train", cases=cases)
         return [(row["sample_id"], row["retrieved"] if row["failure"] is None else None) for row in read()]

@@ -24,6 +24,7 @@ class _Outcome:
     needs: bool | None
     iterations: int
     malformed: tuple[bool, ...]
+    completed: tuple[bool, ...]
     failed: bool
 
 
@@ -40,6 +41,7 @@ def batch_report(
                 needs=system.truth.needs(case),
                 iterations=len(episode.prediction.history),
                 malformed=tuple(not turn.format_ok for turn in episode.turns),
+                completed=tuple(turn.completed for turn in episode.turns),
                 failed=episode.failure is not None,
             )
             for episode, reward, case in zip(episodes, rewards, cases, strict=True)
@@ -54,6 +56,9 @@ def batch_report(
         "train/format_errors": float(np.mean(malformed)) if malformed else 0.0,
         "train/failures": float(sum(o.failed for o in outcomes)),
     }
+    completed = [chosen for o in outcomes for chosen in o.completed]
+    if any(completed):
+        report["train/completed_decisions"] = float(np.mean(completed))
     for term in outcomes[0].reward.terms:
         report[f"train/reward/{term}"] = float(np.mean([o.reward.terms[term] for o in outcomes]))
     known = [o.needs == o.retrieved for o in outcomes if o.needs is not None]

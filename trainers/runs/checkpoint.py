@@ -24,6 +24,7 @@ import math
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -136,7 +137,7 @@ def make_scratch(folder: Path, step: int) -> Path:
     scratch = folder / f".step-{step}.partial"
 
     def make() -> None:
-        shutil.rmtree(scratch, ignore_errors=True)
+        _discard(folder, step)
         scratch.mkdir(parents=True)
 
     on_main(make)
@@ -163,7 +164,6 @@ def publish(folder: Path, step: int, score: float | None, part: WrittenPart, kee
 
     Every process calls it. The error of a part is raised in all: its own where it happened, else BadInput.
     """
-    scratch, final = folder / f".step-{step}.partial", folder / f"step-{step}"
     parts = gather((part.sums, None if part.error is None else sentence(part.error)))
     errors = [(process, error) for process, (_, error) in enumerate(parts) if error is not None]
     try:
@@ -173,9 +173,52 @@ def publish(folder: Path, step: int, score: float | None, part: WrittenPart, kee
             raise BadInput(f"Process {process} could not write the checkpoint of update {step}: {error}")
         on_main(lambda: _publish(folder, step, score, {k: v for sums, _ in parts for k, v in sums.items()}, keep))
     except Exception:
-        shutil.rmtree(scratch, ignore_errors=True)
+        _discard(folder, step)
         raise
-    return final
+    return folder / f"step-{step}"
+
+
+def mark_written(folder: Path, step: int, process: int, sums: Mapping[str, str]) -> None:
+    """Note that `process` has written its part of a step, for `adopt`. A step without such notes is no worse."""
+    with suppress(OSError):  # a full disk; a machine that does not see the folder
+        (folder / f".step-{step}.written-{process}").write_text(json.dumps(dict(sums)))
+
+
+def adopt(folder: Path) -> None:
+    """Publish the step that all processes had written when the run ended before they could, and remove other halves.
+
+    For a process that has the folder to itself. `newest` points `latest` to it and removes what need not stay.
+    """
+    for scratch in folder.glob(".step-[0-9]*.partial"):
+        step = int(scratch.name.removeprefix(".step-").removesuffix(".partial"))
+        found = _unpublished(folder, scratch, step)
+        if found is not None:
+            print(f"The checkpoint of update {step} was whole when the run ended: it counts.")
+            sums, score = found
+            _name(folder, step, score, sums)
+        _discard(folder, step)
+    for half in (*folder.glob(".*.partial"), *folder.glob(".step-*.written-*")):
+        shutil.rmtree(half) if half.is_dir() else half.unlink()
+
+
+def _unpublished(folder: Path, scratch: Path, step: int) -> tuple[dict[str, str], float | None] | None:
+    """The sums of all files that the processes noted of a step, where they are there, and its score; else None."""
+    sums: dict[str, str] = {}
+    try:
+        state = json.loads((scratch / "state.json").read_text())
+        for process in range(state["processes"]):
+            sums |= json.loads((folder / f".step-{step}.written-{process}").read_text())
+        whole = bool(sums) and all(written_sum(scratch / name) == digest for name, digest in sums.items())
+    except (OSError, ValueError, KeyError):  # a process had not ended its part, or an earlier version wrote it
+        return None
+    return (sums, state["score"]) if whole else None
+
+
+def _discard(folder: Path, step: int) -> None:
+    """Remove what is left of a step that was written and has no name."""
+    shutil.rmtree(folder / f".step-{step}.partial", ignore_errors=True)
+    for mark in folder.glob(f".step-{step}.written-*"):
+        mark.unlink(missing_ok=True)
 
 
 def sentence(error: Exception) -> str:
@@ -184,6 +227,13 @@ def sentence(error: Exception) -> str:
 
 
 def _publish(folder: Path, step: int, score: float | None, sums: Mapping[str, str], keep: KeepPolicy) -> None:
+    _name(folder, step, score, sums)
+    _discard(folder, step)
+    _settle(folder, _steps(folder), keep)
+
+
+def _name(folder: Path, step: int, score: float | None, sums: Mapping[str, str]) -> None:
+    """Give a step its manifest, its line of the ledger, and its name."""
     scratch, final = folder / f".step-{step}.partial", folder / f"step-{step}"
     write_sums(scratch, sums)
     _tell(folder, *_unknown(folder), _line(scratch, step, score))
@@ -193,7 +243,6 @@ def _publish(folder: Path, step: int, score: float | None, sums: Mapping[str, st
         os.rename(final, former)
     os.rename(scratch, final)
     sync(folder)
-    _settle(folder, _steps(folder), keep)
 
 
 def _part(step: Path, process: int) -> Path:

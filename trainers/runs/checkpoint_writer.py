@@ -3,7 +3,7 @@
 Each process writes its files in a thread, which asks no other process. A step is published (manifest, ledger, name) by
 the main threads together, at the first `collect` after all have written; until then the run has the step before.
 Whoever leaves earlier has the thread give up and waits for its end: one that is at work while the interpreter ends
-would abort the process.
+would abort the process. A step that all processes had written by then is published by the next start (`adopt`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from types import TracebackType
 
 import psutil
 
+from ghar.device import GIB
 from ghar.trainers.runs import checkpoint
 from ghar.trainers.runs.checkpoint import Checkpoint, KeepPolicy, WrittenPart
 from ghar.trainers.runs.distributed import gather, rank, world
@@ -32,6 +33,7 @@ class CheckpointWriter:
     def __init__(self, folder: Path, model: Mapping[str, str], keep: KeepPolicy, room: float = 0.0) -> None:
         self.folder, self.model, self.keep, self.room = folder, model, keep, room
         self._open: _Write | None = None
+        self._is_told = False
 
     def __enter__(self) -> CheckpointWriter:
         return self
@@ -53,7 +55,17 @@ class CheckpointWriter:
     def has_room(self) -> bool:
         """Whether every process may `begin`, once what was begun before is published; else it must `save`."""
         self.finish()
-        return all(gather(self.room <= psutil.virtual_memory().available))
+        free = psutil.virtual_memory().available
+        has_room = all(gather(self.room <= free))
+        if not has_room and not self._is_told:
+            self._is_told = True
+            if rank() == 0:
+                print(
+                    f"A copy of a checkpoint wants {self.room / GIB:.1f} GiB of host memory, of which {free / GIB:.1f} "
+                    "are free here: where a process has too little, checkpoints are written before the next update.",
+                    flush=True,
+                )
+        return has_room
 
     def begin(self, make: Callable[[], Checkpoint]) -> None:
         """Start to write what `make` copies, once what was begun before is published: there is one copy at a time."""
@@ -90,7 +102,10 @@ class _Write:
 
         def write(made: Checkpoint) -> None:
             try:
-                self._found.append(checkpoint.write(scratch, made, model, self._process, self._check))
+                part = checkpoint.write(scratch, made, model, self._process, self._check)
+                if part.error is None:
+                    checkpoint.mark_written(scratch.parent, made.step, self._process, part.sums)
+                self._found.append(part)
             except BaseException as error:  # whatever it is, the main thread raises it
                 wrapped = RuntimeError(f"The checkpoint of update {self.step} could not be written: {error!r}")
                 wrapped.__cause__ = error
@@ -112,8 +127,8 @@ class _Write:
         return self._found[0]
 
     def give_up(self) -> None:
-        """End the writing soon, and wait for that."""
+        """End the writing soon, and wait for that. A part that is written stays for the next start."""
         self._given_up.set()
         self._thread.join()
-        if self._process == 0:
+        if self._process == 0 and self._found[0].error is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)

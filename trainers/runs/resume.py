@@ -80,8 +80,9 @@ def open_run(config: Config) -> tuple[RunFolder, bool] | None:
         print(f"Starting over: the unfinished run in {path} is discarded (resume=never).")
         resumed = False
         _empty(folder)
-    for half in (path / "checkpoints").glob(".*.partial"):  # of a killed writer: this process alone holds the folder
-        shutil.rmtree(half) if half.is_dir() else half.unlink()
+    from ghar.trainers.runs import checkpoint  # torch
+
+    checkpoint.adopt(path / "checkpoints")  # of a killed writer: this process alone holds the folder
     for half in path.rglob(".*.tmp"):
         half.unlink()
     folder.write_config(as_yaml(config))

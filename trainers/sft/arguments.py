@@ -74,7 +74,7 @@ def arguments_of(cfg: SFTSettings, folder: str, cpu: bool, kept: bool, validated
         max_grad_norm=cfg.max_grad_norm,
         seed=cfg.seed,
         data_seed=cfg.seed,
-        use_cpu=cpu and not sharded,
+        use_cpu=cpu,  # under DeepSpeed the device is the processes'; without it transformers refuses bfloat16 there
         accelerator_config={"use_configured_state": True} if sharded else None,
         bf16=(sharded or has_masters(cfg)) and cfg.dtype == "bfloat16",
         gradient_checkpointing=cfg.deepspeed.checkpointing,

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ghar.config import Config
 from ghar.envs.play import PlayContext, play, stage_of
 from ghar.envs.rollout import derive_seed
@@ -48,13 +46,6 @@ class WarmupResult:
     references: dict[str, Any]
     rate: float
     rehearsed: tuple[tuple[Episode, ...], ...] = ()
-
-
-def chosen(system: System[Any], config: Config) -> list[Any]:
-    """The training cases that the teacher tries: `trainer.warmup.samples` of them, in their order."""
-    cases = system.cases.train
-    rng = np.random.default_rng(derive_seed(config.seed, "warmup"))
-    return [cases[i] for i in sorted(rng.permutation(len(cases))[: config.trainer.warmup.samples])]
 
 
 def sample_references(system: System[Any], config: Config, teacher: Policy, cases: Sequence[Any]) -> WarmupResult:

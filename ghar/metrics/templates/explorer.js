@@ -203,7 +203,7 @@ function browse(prefix) {
       add(top, "b", `Agent ${turn.agent}`);
       add(top, "span", turn.role);
       add(top, "span", `iteration ${turn.step}`);
-      add(top, "span", turn.ok ? "readable" : "not readable", turn.ok ? "right" : "wrong");
+      add(top, "span", turn.completed ? "chosen for it" : turn.ok ? "readable" : "not readable", turn.ok ? "right" : "wrong");
       add(block, "div", turn.reply, "reply");
       if (turn.evidence) { add(block, "h4", "Evidence shown"); add(block, "pre", turn.evidence); }
       if (turn.prompt !== null) {

@@ -10,13 +10,13 @@ import polars as pl
 import pytest
 
 from ghar.config import Config
-from ghar.envs.play import play, stage_of
+from ghar.envs.play import play, stage_of, teacher_cases
 from ghar.envs.records import Records
 from ghar.envs.system import WORDS, System, build
 from ghar.episode import Act, Episode, Retrieve
 from ghar.errors import BadInput
 from ghar.inputs import missing
-from ghar.trainers.sft.warmup import chosen, sample_references
+from ghar.trainers.sft.warmup import sample_references
 
 Make = Callable[..., Config]
 
@@ -32,7 +32,7 @@ def lessons(system: System[Any], config: Config) -> dict[str, Episode]:
     """The episodes that SFT imitates, by sample."""
     own = system.read_by(WORDS)
     teacher = own.fixed[own.training.teacher or ""]()
-    found = sample_references(own, config, teacher, chosen(own, config))
+    found = sample_references(own, config, teacher, teacher_cases(own, config))
     return {episode.sample_id: episode for episode in found.accepted}
 
 
@@ -57,7 +57,7 @@ def test_samples_without_a_retrieval_become_records_and_labels(
     before, after = lessons(whole, plain), lessons(system, config)
     direct = {ident for ident, one in zip(ids, decided, strict=True) if one is False}
     assert f"{len(direct)} of {len(ids)} training samples are answered from the record alone" in capsys.readouterr().out
-    asked = {case.sample_id: case for case in chosen(system, config)}
+    asked = {case.sample_id: case for case in teacher_cases(system, config)}
     assert direct & set(asked) <= set(after), "the rule gives their labels, so all of them are lessons"
     for ident, episode in after.items():
         effects = [record.effect for record in episode.trace]
@@ -88,16 +88,27 @@ def test_the_file_does_not_touch_what_the_rule_answers_at_the_test(small_config:
 
 def test_a_file_of_other_samples_is_refused(small_config: Make, tmp_path: Path) -> None:
     keys = ("system=comparators", "task=los")
-    cases = build(Records(small_config(*keys))).cases
-    ids, tested = ([case.sample_id for case in part] for part in (cases.train, cases.test))
-    n, path = len(ids), tmp_path / "other.parquet"
-    for there, strange, lacking in ((tested, len(tested), n), (ids[2:], 0, 2), ([*ids, tested[0]], 1, 0),
-                                    ([*ids, ids[0]], 1, 0)):  # fmt: skip
+    system = build(Records(small_config(*keys)))
+    ids, tested = ([case.sample_id for case in part] for part in (system.cases.train, system.cases.test))
+    tried = [case.sample_id for case in teacher_cases(system, small_config(*keys))]
+    n, path = len(tried), tmp_path / "other.parquet"
+    for there, strange, lacking in ((tested, len(tested), n), (tried[2:], 0, 2), ([*ids, tested[0]], 1, 0),
+                                    ([*tried, tried[0]], 1, 0)):  # fmt: skip
         write_decisions(path, there, [False] * len(there))
         config = small_config(*keys, f"system.pruned_by={path}")
-        said = rf"other\.parquet is of other data: of its {len(there)} samples {strange} .* {lacking} of the run's {n} "
+        said = rf"other\.parquet is of other data: of its {len(there)} samples {strange} .* {lacking} of the {n} that "
         with pytest.raises(BadInput, match=rf"{said}.*launch/record_retrievals\.py"):
             lessons(build(Records(config)), config)
+
+
+def test_a_file_need_have_no_sample_that_the_teacher_does_not_try(small_config: Make, tmp_path: Path) -> None:
+    keys = ("system=comparators", "task=los", "system.method=lightrag")
+    system = build(Records(small_config(*keys)))
+    tried = [case.sample_id for case in teacher_cases(system, small_config(*keys))]
+    assert len(tried) < len(system.cases.train)
+    path = write_decisions(tmp_path / "retrievals.parquet", tried, [False] * len(tried))
+    config = small_config(*keys, f"system.pruned_by={path}")
+    assert set(lessons(build(Records(config)), config)) == set(tried), "the rule gives their labels"
 
 
 def test_a_file_that_holds_no_retrievals_is_named(small_config: Make, tmp_path: Path) -> None:

@@ -150,6 +150,14 @@ def test_prompts_keep_to_the_budget_and_the_past(corpus: EventCorpus, method: st
             assert "(nothing)" in act.prompt
 
 
+@pytest.mark.parametrize("method", ["direct", "rag", "uniform", "rule", "no_ether"])
+def test_a_method_that_reads_no_indicators_is_not_told_that_there_are_none(corpus: EventCorpus, method: str) -> None:
+    episode, _ = play(corpus, Says(), episodes(method), case())
+    prompts = [r.effect.prompt for r in episode.trace if isinstance(r.effect, Act)]
+    assert not any("Measurements:" in prompt or "(nothing)" in prompt for prompt in prompts if "weigh" not in prompt)
+    assert "Record:\n<data>\n[" in prompts[-1]
+
+
 def test_unreadable_replies_are_counted_and_do_no_harm(corpus: EventCorpus) -> None:
     policy = Says(indicators="I cannot", refine="", weigh="Answer: 5")
     episode, found = play(corpus, policy, episodes(), case())

@@ -89,8 +89,10 @@ def test_rank_find_answer() -> None:
 
 
 def test_without_experience_nothing_is_asked() -> None:
-    episode, corpus = play(Says("B"), spec=ExpragSpec("full", 0, 4, 50))
+    policy = Says("B")
+    episode, corpus = play(policy, spec=ExpragSpec("full", 0, 4, 50))
     assert corpus.asked == [] and episode.prediction.label == 0b10
+    assert "xperience" not in policy.acts[0].prompt and "(none)" not in policy.acts[0].prompt
     assert not episode.prediction.history[0].retrieved
 
 

@@ -200,6 +200,14 @@ def test_the_label_is_no_part_of_a_prompt(prompts: str) -> None:
     assert asked[0].parse("answer: mid").value == 1 and asked[0].parse("maybe").error == "no_label"
 
 
+@pytest.mark.parametrize("template", ["label", "exam"])
+def test_without_experience_no_prompt_speaks_of_it(template: str) -> None:
+    case = Case("s9", 9, 9, "now: gout", (), TASK, 0)
+    act = next(LabelEpisodes(ExpragSpec("full", 0, 4, 50), template).episode(case))
+    assert "now: gout" in act.prompt and "answer: <one of" in act.prompt
+    assert not any(word in act.prompt for word in ("(none)", "similar", "xperience", "ther questions"))
+
+
 def test_the_views_play_it(cache: Path) -> None:
     pytest.importorskip("gymnasium", reason="the views need the extra ray (gymnasium, pettingzoo)")
     from ghar import envs

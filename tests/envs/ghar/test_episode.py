@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ghar.envs.ghar.episode import GharEpisodes
+from ghar.envs.ghar.episode import GharEpisodes, Wording
 from ghar.episode import Act, Prediction, Retrieve
 from tests.envs.parts import LABELS, METAPATHS, TASK, drive, evidence_for, make_case, make_episodes
 
@@ -271,6 +271,14 @@ def test_prompts_show_what_their_decision_needs(prompts):
             assert all(path.text in act.prompt for path in METAPATHS)
     if prompts == "full":
         assert all(label in acts[-1].prompt for label in LABELS) and TASK.question in acts[-1].prompt
+
+
+@pytest.mark.parametrize("wording", ["records", "questions", "summaries"])
+def test_a_prediction_from_the_record_alone_speaks_of_nothing_else(wording: Wording):
+    episodes = make_episodes(prompts="full")
+    alone = GharEpisodes(replace(episodes.spec, wording=wording), episodes.metapaths)
+    prompt = next(alone.direct(make_case())).prompt
+    assert make_case().text in prompt and "nothing yet" not in prompt and "worked out" not in prompt
 
 
 @pytest.mark.parametrize("prompts", ["full", "compact"])

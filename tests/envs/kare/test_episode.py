@@ -142,6 +142,14 @@ def test_nothing_is_looked_up_where_nothing_is_asked_for() -> None:
     assert "Weigh the organs that fail." in policy.acts[0].prompt
 
 
+@pytest.mark.parametrize("similar", ["", "patient 3: gout"])
+def test_what_is_not_given_has_no_heading_in_one_question_for_both(similar: str) -> None:
+    """Zero-shot and few-shot: an untrained model reads no empty lists."""
+    prompt = both_prompt(replace(CASE, reads=replace(CASE.reads, similar=similar)), "", "full")
+    assert "(none)" not in prompt and "# Medical knowledge" not in prompt and "\n\n\n" not in prompt
+    assert ("# Similar patients\n" in prompt) == bool(similar) and CASE.text in prompt
+
+
 def test_a_patient_without_knowledge_is_still_predicted() -> None:
     episode, _ = play(Says(reason="Little is known.", predict="no"), corpus=Shelf(Evidence()))
     assert episode.prediction.label == 0 and not episode.prediction.history[0].retrieved
