@@ -192,10 +192,9 @@ def _start(model: Any, settings: VLLMSettings, device: str) -> Any:
     from vllm.usage.usage_lib import UsageContext  # pyright: ignore[reportMissingImports]
     from vllm.v1.engine.llm_engine import LLMEngine  # pyright: ignore[reportMissingImports]
 
-    from ghar.llm.vllm_sync import BACKEND, register_backend
+    from ghar.llm.vllm_sync import BACKEND
 
     logging.getLogger("vllm").setLevel(logging.ERROR)
-    register_backend()
     dtype: Any = str(next(model.parameters()).dtype).removeprefix("torch.")
     more: dict[str, Any] = {}
     if device == "cpu":

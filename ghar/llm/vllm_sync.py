@@ -90,23 +90,20 @@ def refresh_heads(model: Any) -> None:
             module.quant_method.process_weights_after_loading(module)
 
 
-def register_backend() -> None:
-    """Make `BACKEND` known to vLLM, once a process."""
-    if BACKEND not in WeightTransferEngineFactory._registry:
-        WeightTransferEngineFactory.register_engine(BACKEND, TensorTransfer)
+WeightTransferEngineFactory.register_engine(BACKEND, TensorTransfer)
 
 
 class WorkerExtension:
-    """What vLLM's worker class gains in a worker process, which loads it by its name before the model is built."""
+    """What vLLM's worker class gains in a worker process, which imports this module for it before the model is built,
+    and so knows `BACKEND`."""
 
-    register_backend()
+    device: torch.device  # the worker's own
 
     def follow_trainer(self) -> None:
-        """Leave Ctrl-C and SIGTERM to the trainer, with whom a worker ends; compile no small kernels on a CPU."""
+        """Leave Ctrl-C and SIGTERM to the trainer, with which a worker ends, and compile no small kernels on a CPU."""
         for one in (signal.SIGINT, signal.SIGTERM):
             signal.signal(one, signal.SIG_IGN)
-        device: Any = getattr(self, "device", None)
-        if device is not None and device.type == "cpu":
+        if self.device.type == "cpu":
             torch.compiler.set_stance("force_eager")
 
 

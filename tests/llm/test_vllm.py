@@ -314,7 +314,6 @@ def in_workers(engine: Any, work: Callable[..., Any]) -> list[Any]:
     return engine._engine.collective_rpc(work)
 
 
-@pytest.mark.timeout(1200)
 def test_two_workers_reply_as_one_process_before_and_after_new_weights(engine, divided, wide, tokenizer, monkeypatch):
     from ghar.llm import vllm_sync
 
@@ -333,18 +332,14 @@ def test_two_workers_reply_as_one_process_before_and_after_new_weights(engine, d
         divided.check(wide)
 
 
-@pytest.mark.timeout(1200)
 def test_each_worker_has_a_part_of_every_layer(divided):
-    def sizes(worker: Any) -> dict[str, int]:
-        return {name: parameter.numel() for name, parameter in worker.model_runner.model.named_parameters()}
+    def widths(worker: Any) -> list[int]:
+        modules = worker.model_runner.model.modules()
+        return [m.input_size_per_partition for m in modules if type(m).__name__ == "RowParallelLinear"]
 
-    first, second = in_workers(divided, sizes)
-    assert first == second
-    assert first["model.layers.0.mlp.down_proj.weight"] == 64 * 192 // 2
-    assert first["model.layers.0.self_attn.o_proj.weight"] == 64 * 64 // 2
+    assert in_workers(divided, widths) == 2 * [2 * [64 // 2, 192 // 2]]  # attention's output, the MLP's down
 
 
-@pytest.mark.timeout(1200)
 def test_adapters_reach_both_workers(divided, wide):
     divided.sync(wide, 0)
     for version, policy in enumerate([adapted(wide, 1), adapted(wide, 2)], start=1):
@@ -355,11 +350,10 @@ def test_adapters_reach_both_workers(divided, wide):
     assert divided.check(wide) <= 1e-5
 
 
-@pytest.mark.timeout(1200)
 def test_a_wrong_part_in_one_worker_is_caught(divided, wide):
     def spoil(worker: Any) -> None:
         if worker.rank == 1:
-            dict(worker.model_runner.model.named_parameters())["model.layers.1.mlp.down_proj.weight"].data.neg_()
+            dict(worker.model_runner.model.named_parameters())["model.layers.1.input_layernorm.weight"].data.neg_()
 
     divided.sync(wide, 0)
     in_workers(divided, spoil)
@@ -367,7 +361,6 @@ def test_a_wrong_part_in_one_worker_is_caught(divided, wide):
         divided.check(wide)
 
 
-@pytest.mark.timeout(1200)
 def test_workers_leave_signals_to_the_trainer_and_their_end_is_a_sentence(divided, wide):
     """The last test of `divided`, whose workers it ends."""
     divided.sync(wide, 0)
