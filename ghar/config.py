@@ -207,10 +207,11 @@ class EngineConfig:
     max_batch: Count  # requests per forward pass
     temperature: Positive  # of sampling in training; evaluation is greedy
     importance_cap: Positive | None  # C of truncated importance sampling; null trusts the engine's log-probs
-    kv_cache_gb: Positive | None  # vllm: GiB for keys and values
-    memory: Annotated[float, Range(0, 0.95, above=True)] | None  # vllm: share of a GPU, for all
+    kv_cache_gb: Positive | None  # vllm: GiB for keys and values, on each GPU
+    memory: Annotated[float, Range(0, 0.95, above=True)] | None  # vllm: share of each GPU, for all
     sync: Literal["weights", "adapter"] | None  # vllm, LoRA: what is sent; null sends adapters on GPUs in 16 bits
     sleep: bool  # vllm on GPUs: give memory back between rollouts
+    gpus: Count  # vllm: GPUs that share one engine (tensor parallelism), in a run of one process
 
     @property
     def loads_weights(self) -> bool:

@@ -183,6 +183,7 @@ def test_a_missing_key_and_a_missing_section_are_named() -> None:
     ({"plan": True, "trainer__method": "plain"}, "trainer.method=mappo"),
     ({"eval__variants": []}, "eval.variants"),
     ({"engine__kv_cache_gb": 1.0, "engine__sleep": True}, "engine.kv_cache_gb=1.0, engine.sleep=true: choose"),
+    ({"engine__gpus": 2}, "engine.gpus=2: choose engine=vllm"),
     ({"engine__kind": "vllm"}, "needs engine.kv_cache_gb"),
     ({"engine__kind": "vllm", "engine__kv_cache_gb": 1.0, "engine__sync": "adapter"}, "engine.sync=weights"),
     ({"eval__variants": ["scripted", "scripted"]}, "eval.variants"),

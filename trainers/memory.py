@@ -19,6 +19,7 @@ from ghar.device import GIB, Device, this_device
 from ghar.errors import BadInput
 from ghar.llm.demo_model import HEADS
 from ghar.llm.models import model_path
+from ghar.llm.tensor_parallel import check_gpus, check_shape
 from ghar.llm.vllm_build import check_installed, free_memory, step_tokens, workspace
 from ghar.trainers.activation_memory import TrainingPass, activations, architecture
 from ghar.trainers.rl.settings import has_critic
@@ -54,6 +55,7 @@ def check_machine(config: Config, training: bool = True) -> None:
     training: False for an evaluation. A model whose shape cannot be read is left to
     `ghar.trainers.runs.models.load_pretrained`, which says why.
     """
+    check_gpus(config.engine.gpus)
     if not training:
         _check_free(config, training)
         return
@@ -175,15 +177,15 @@ def _played(config: Config, shape: ModelShape, on: Device, length: int) -> Need:
 
 
 def _engine(config: Config, shape: ModelShape, on: Device, length: int) -> Need:
-    """Of an engine besides the weights of the trainer's model: vLLM's copy with its keys and values, or those of hf and
-    the pass that reads prompts."""
+    """Of an engine besides the weights of the trainer's model: vLLM's copy, or the part of it on this GPU, with its
+    keys and values, or those of hf and the pass that reads prompts."""
     from ghar.llm.kv_cache import KEPT, read_at_once  # transformers
 
     engine, item = config.engine, _item(config)
     if engine.kind == "vllm":
         tokens = step_tokens(on, length)
-        step = workspace(json.loads(shape.architecture), item, tokens)
-        held = shape.weights * item + (engine.kv_cache_gb or 0) * GIB + step
+        step = workspace(json.loads(shape.architecture), item, tokens, engine.gpus)
+        held = shape.weights * item / engine.gpus + (engine.kv_cache_gb or 0) * GIB + step
         return {"engine": held if engine.memory is None else engine.memory * _gpu_memory(on)}
     rows = min(engine.max_batch, max(1, read_at_once(on.kind) // length))
     reading = activations(_pass("rollout", config, shape, rows, rows * length))
@@ -310,6 +312,7 @@ def check_memory(
     """BadInput, with what would fit, when the estimate is above `free` bytes for this process."""
     if not training and not config.engine.loads_weights:
         return
+    check_shape(json.loads(shape.architecture), config.engine.gpus)
     phase, need = worst(config, shape, processes, training, on)
     if sum(need.values()) <= free:
         return

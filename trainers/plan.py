@@ -94,9 +94,9 @@ class PlanPhase:
 class Plan:
     """The phases of a run, and what it needs besides: bytes on the host, and on the disk of run_dir.
 
-    host: beside a GPU libraries, weights and the copy that a checkpoint is written from; on a CPU all of the process,
-    with prompts as long as the probe's, where a phase's memory is with the longest that may be. device: cpu, cuda, or
-    the name of a GPU that is not here; free: bytes of it.
+    host: beside a GPU libraries (of vLLM's worker processes too), weights and the copy that a checkpoint is written
+    from; on a CPU all of the process, with prompts as long as the probe's, where a phase's memory is with the longest
+    that may be. device: cpu, cuda, or the name of a GPU that is not here; free: bytes of it.
     """
 
     phases: tuple[PlanPhase, ...]
@@ -156,7 +156,8 @@ def make_plan(config: Config, gpus: tuple[int, Device] | None = None) -> Plan:
     copied = checkpoint_copy(config, shape, processes)
     if on.kind == "cpu" and copied and likely["rl"] + copied <= free:  # else it is written at once, without a copy
         likely["rl"] += copied
-    beside = LIBRARIES + shape.weights * _item(config) + copied  # a GPU
+    workers = config.engine.gpus if config.engine.gpus > 1 else 0
+    beside = LIBRARIES * (1 + workers) + shape.weights * _item(config) + copied  # a GPU
     host = beside if on.kind == "cuda" else held + max(likely.values())
     return Plan(phases, host, _disk(system, config, shape, counted), device, free, processes)
 
@@ -426,11 +427,25 @@ def show(config: Config) -> Plan | None:
     return plan
 
 
+def _processes_on(config: Config, gpus: int, on: Device) -> int:
+    """Processes of a run on so many GPUs: one on each, or one for all where they share an engine."""
+    shared = config.engine.gpus
+    if shared == 1:
+        return gpus
+    if gpus != shared:
+        raise BadInput(
+            f"plan names {gpus} GPUs, and engine.gpus={shared} is for one process that uses {shared}: write "
+            f"plan={shared}x{on.name}."
+        )
+    return 1
+
+
 def _show_elsewhere(config: Config, gpus: str) -> Plan:
     """`show` for GPUs that are not here: memory, disk and counts, and no hours."""
     from ghar.trainers.memory import check_memory, fitted
 
-    processes, on = planned_for(gpus)
+    count, on = planned_for(gpus)
+    processes = _processes_on(config, count, on)
     config = fitted(config, processes, on)
     plan = make_plan(config, (processes, on))
     print(plan.text())

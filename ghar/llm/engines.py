@@ -12,6 +12,7 @@ from ghar.errors import BadInput
 from ghar.extensions import import_module, is_module
 from ghar.llm.engine import Engine
 from ghar.llm.scripted import ScriptedEngine
+from ghar.llm.tensor_parallel import check_gpus
 from ghar.llm.vllm_build import VLLMSettings, check_installed
 from ghar.privacy import check_destination, masked
 
@@ -32,11 +33,12 @@ def make_engine(config: Config, model: Any, tokenizer: Any) -> AnyEngine:
     if not engine.loads_weights:
         raise BadInput(f"engine={engine.kind} takes no weights: it plays evaluations; choose engine=hf to train.")
     check_installed()
+    check_gpus(engine.gpus)
     from ghar.llm.vllm import VLLMEngine
 
     rank = config.model.lora_rank if sends_adapters(config) else None
     settings = VLLMSettings(
-        engine.kv_cache_gb, engine.max_batch, rank, engine.sleep, engine.memory, config.model.max_length
+        engine.kv_cache_gb, engine.max_batch, rank, engine.sleep, engine.memory, config.model.max_length, engine.gpus
     )
     return VLLMEngine(model, tokenizer, settings)
 

@@ -145,9 +145,11 @@ class VLLMEngine:
         return name
 
     def _step(self) -> list[Any]:
+        from ghar.llm import vllm_sync
+
         # on a CPU, compiling a few counting kernels would cost more than it ever saves
         eager = torch.compiler.set_stance("force_eager") if self.device == "cpu" else nullcontext()
-        with eager:
+        with eager, vllm_sync.workers_watched(self._engine):
             outputs = [output for output in self._engine.step() if output.finished]
         if outputs:
             self._last_reply = time.monotonic()

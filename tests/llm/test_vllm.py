@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import copy
 import math
+import os
+import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import bm25s  # noqa: F401  loads numba, over whose llvmlite vLLM would stumble
@@ -16,7 +20,7 @@ import torch
 from ghar.envs.graphwalker.prefix import CachedScorer, PlainScorer
 from ghar.envs.rollout import EpisodeJob, rollout
 from ghar.episode import Completion
-from ghar.errors import BadInput
+from ghar.errors import BadInput, fate
 from ghar.llm import canary
 from ghar.llm.engine import CachingEngine, Request, StreamingEngine, score_shared
 from ghar.llm.hf import HFEngine
@@ -291,6 +295,85 @@ def test_a_stale_prefix_cache_is_caught(engine, wide, monkeypatch):
     monkeypatch.setattr(engine._engine, "reset_prefix_cache", lambda: None)
     with pytest.raises(canary.WrongWeights):
         engine.sync(spread(copy.deepcopy(wide), 10), 1)
+
+
+# ---------------------------------------------------------------- tensor parallelism
+
+
+@pytest.fixture(scope="module")
+def divided(wide: Any, tokenizer: Any) -> Iterator[Any]:
+    """An engine in two worker processes, each with one of `wide`'s two heads."""
+    from ghar.llm.vllm import VLLMEngine
+
+    engine = VLLMEngine(wide, tokenizer, replace(SETTINGS, gpus=2))
+    yield engine
+    engine.close()
+
+
+def in_workers(engine: Any, work: Callable[..., Any]) -> list[Any]:
+    return engine._engine.collective_rpc(work)
+
+
+def test_two_workers_reply_as_one_process_before_and_after_new_weights(engine, divided, wide, tokenizer, monkeypatch):
+    from ghar.llm import vllm_sync
+
+    monkeypatch.setattr(vllm_sync, "parcels", partial(vllm_sync.parcels, most=20_000))  # several of some tensors each
+    pairs = [(tuple(range(5, 50)), tuple(range(60, 90))), ((7,), (8, 9))]
+    for version, model in enumerate((wide, spread(copy.deepcopy(wide), 5))):
+        engine.sync(model, version)
+        divided.sync(model, version)
+        for ours, theirs in zip(divided.generate(REQUESTS), engine.generate(REQUESTS), strict=True):
+            assert ours.token_ids == theirs.token_ids and ours.version == version
+            assert ours.logprobs == pytest.approx(theirs.logprobs, abs=1e-5)
+        for ours, theirs in zip(divided.score(pairs), engine.score(pairs), strict=True):
+            assert ours == pytest.approx(theirs, abs=1e-5)
+        assert divided.check(model) <= 1e-5
+    with pytest.raises(canary.WrongWeights):
+        divided.check(wide)
+
+
+def test_each_worker_has_a_part_of_every_layer(divided):
+    def widths(worker: Any) -> list[int]:
+        modules = worker.model_runner.model.modules()
+        return [m.input_size_per_partition for m in modules if type(m).__name__ == "RowParallelLinear"]
+
+    assert in_workers(divided, widths) == 2 * [2 * [64 // 2, 192 // 2]]  # attention's output, the MLP's down
+
+
+def test_adapters_reach_both_workers(divided, wide):
+    divided.sync(wide, 0)
+    for version, policy in enumerate([adapted(wide, 1), adapted(wide, 2)], start=1):
+        divided.sync(policy, version)
+        for request, reply in zip(REQUESTS, divided.generate(REQUESTS), strict=True):
+            assert reply.logprobs == pytest.approx(plain_logprobs(policy, reply, request.temperature), abs=1e-5)
+    divided.sync(wide, 3)
+    assert divided.check(wide) <= 1e-5
+
+
+def test_a_wrong_part_in_one_worker_is_caught(divided, wide):
+    def spoil(worker: Any) -> None:
+        if worker.rank == 1:
+            dict(worker.model_runner.model.named_parameters())["model.layers.1.input_layernorm.weight"].data.neg_()
+
+    divided.sync(wide, 0)
+    in_workers(divided, spoil)
+    with pytest.raises(canary.WrongWeights):
+        divided.check(wide)
+
+
+def test_workers_leave_signals_to_the_trainer_and_their_end_is_a_sentence(divided, wide):
+    """The last test of `divided`, whose workers it ends."""
+    divided.sync(wide, 0)
+    first, second = in_workers(divided, lambda worker: os.getpid())
+    before = divided.generate(REQUESTS)
+    for one in (signal.SIGINT, signal.SIGTERM):
+        os.kill(first, one)
+    assert [reply.token_ids for reply in divided.generate(REQUESTS)] == [reply.token_ids for reply in before]
+    os.kill(second, signal.SIGKILL)
+    with pytest.raises(Exception, match="EngineCore encountered an issue") as lost:
+        for _ in range(1000):
+            divided.generate(REQUESTS)
+    assert "vLLM's engine has ended" in str(fate(lost.value))
 
 
 # ---------------------------------------------------------------- bad input

@@ -17,6 +17,7 @@ from ghar.device import GIB, Device
 from ghar.errors import BadInput
 from ghar.launch.entry import load
 from ghar.llm.demo_model import build_model
+from ghar.llm.tensor_parallel import WORKER
 from ghar.trainers import memory
 from ghar.trainers.memory import check_machine, check_memory, checkpoint_copy, estimate, shape_of, shaped
 
@@ -163,6 +164,23 @@ def test_an_evaluation_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(memory, "free_memory", lambda device: 1 << 20)
     with pytest.raises(BadInput, match=r"^Evaluating this model"):
         evaluate(config(*SMALL, "data.patients=40", f"run_dir={tmp_path / 'run'}"))
+
+
+def test_gpus_that_share_an_engine_each_hold_a_part_of_it():
+    """Weights and the widest layer are divided, keys and values are as many as set, and a worker process adds its own;
+    a share of each GPU stays one."""
+    one, two = (config("engine=vllm", "model.dtype=bfloat16", f"engine.gpus={n}") for n in (1, 2))
+    whole, half = (estimate(c, BIG, 1, on=H100)["rl"] for c in (one, two))
+    less = BIG.weights * 2 / 2 + 16_384 * 2 * 3 * 11_008 / 2 - WORKER
+    assert whole["engine"] - half["engine"] == pytest.approx(less)
+    assert {**whole, "engine": 0} == {**half, "engine": 0}
+    share = estimate(config("engine=vllm_gpu", "model.dtype=bfloat16", "engine.gpus=2"), BIG, 1, on=H100)
+    assert share["rl"]["engine"] == 0.35 * 80 * GIB
+    check_memory(two, BIG, 1, 120 * GIB, H100)  # all weights are trained in one process
+    with pytest.raises(BadInput, match=r"engine\.gpus=3 does not divide the model's 16 attention heads"):
+        check_memory(replace(two, engine=replace(two.engine, gpus=3)), BIG, 1, 80 * GIB, H100)
+    with pytest.raises(BadInput, match=r"engine\.gpus=2 is more than there are here"):
+        check_machine(config(*SMALL, "engine=vllm", "engine.gpus=2"))
 
 
 def test_too_little_memory_is_said_with_its_parts():

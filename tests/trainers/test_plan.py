@@ -223,3 +223,7 @@ def test_a_plan_for_gpus_that_are_not_here_has_their_memory_and_no_hours(
     assert "? hours in 8 process(es); 79.0 GiB of h100 are free to each" in said and "Hours are not known" in said
     with pytest.raises(BadInput, match=r"GiB of cuda memory in each process during .* 14\.5 are free"):
         show(load([*own, "plan=t4"]))
+    shared = show(load([*own, "plan=2xh100", "engine.gpus=2"]))
+    assert shared is not None and shared.processes == 1  # which uses both
+    with pytest.raises(BadInput, match=r"plan names 8 GPUs, and engine\.gpus=2 .* write plan=2xh100"):
+        show(load([*own, "plan=8xh100", "engine.gpus=2"]))

@@ -194,6 +194,8 @@ def test_a_worker_that_lost_another_one_is_no_error_of_its_own():
 def test_what_ray_train_cannot_use_is_refused_before_it_starts(monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(BadInput, match=r"retriever\.service=null"):
         ray_train.train(load(["ray=cluster", "retriever.service=http://127.0.0.1:1"]), train)
+    with pytest.raises(BadInput, match=r"gives each process one GPU: set engine\.gpus=1"):
+        ray_train.train(load(["ray=cluster", "engine=vllm", "engine.gpus=2"]), train)
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
     with pytest.raises(BadInput, match="run_dir=runs/a means another folder"):
         ray_train.train(load(["ray=cluster", "run_dir=runs/a"]), train)

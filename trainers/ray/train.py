@@ -54,6 +54,11 @@ def train(config: Config, recipe: Recipe) -> None:
 def _check(config: Config) -> None:
     if config.retriever.service is not None:
         raise BadInput("launch/train_ray.py retrieves by actors of its own: set retriever.service=null.")
+    if config.engine.gpus > 1:
+        raise BadInput(
+            f"launch/train_ray.py gives each process one GPU: set engine.gpus=1, or use launch/train.py with "
+            f"engine.gpus={config.engine.gpus}."
+        )
     for name, path in (("run_dir", config.run_dir), ("data.cache", config.data.cache)):
         if joins_cluster() and not Path(path).is_absolute():
             raise BadInput(f"{name}={path} means another folder on every machine: give a path that all of them share.")

@@ -43,6 +43,7 @@ def upgraded(values: dict[str, Any], going_on: bool = False) -> dict[str, Any]:
     _model(made.get("model"))
     _rl(_part(made, "trainer.rl"))
     _deepspeed(made.get("deepspeed"))
+    _engine(made.get("engine"))
     _system(made.get("system"))
     for section, dropped in DROPPED.items():
         part = _part(made, section) or {}
@@ -82,6 +83,11 @@ def _task(task: dict[str, Any] | None) -> None:
             'The run names its answers by task.answers, which is gone: write them as "labels" into NAME.json beside '
             "the label file, and take the key out of the run's config.yaml."
         )
+
+
+def _engine(engine: dict[str, Any] | None) -> None:
+    if engine is not None:
+        engine.setdefault("gpus", 1)
 
 
 def _model(model: dict[str, Any] | None) -> None:

@@ -32,7 +32,7 @@ FREE = frozenset({
     "run_dir", "resume", "plan", "keep_last", "threads", "data.cache", "trainer.rl.save_every",
     "retriever.service", "retriever.workers",
     "deepspeed.checkpointing", "engine.kv_cache_gb", "engine.memory", "engine.sync",
-    "engine.sleep", "engine.max_batch",
+    "engine.sleep", "engine.gpus", "engine.max_batch",
     "ray.workers", "ray.rollout_actors", "ray.retrieval_actors", "ray.gpu", "ray.timeout_s",
     "env.in_flight", "model.max_length", "trainer.warmup.micro_batch", "trainer.rl.micro_tokens",
     "logger.wandb", "privacy.allow",
