@@ -3,8 +3,11 @@
 
 Every seed has patients in common with the others (data.world_seed stays), but a base model of its own
 (trainer.base.seed follows the seed), so that the interval covers the luck of the model that is started from as well as
-that of training. Test numbers are means with 95% intervals over seeds and patients (ghar/metrics/seeds.py). What a run
-keeps only as one number (rewards on the validation split, F1 of retrieval, time, memory) has a t-interval over seeds.
+that of training. With --worlds every seed has a generated world of its own too (data.world_seed follows the seed):
+other patients, and other severities and relations behind them, so that the interval covers the luck of the world.
+
+Test numbers are means with 95% intervals over seeds and patients (ghar/metrics/seeds.py). What a run keeps only as one
+number (rewards on the validation split, F1 of retrieval, time, memory) has a t-interval over seeds.
 """
 
 from __future__ import annotations
@@ -28,16 +31,35 @@ Rows = Sequence[Mapping[str, Any]]
 RFT, ATTEMPTS = "rft", 4  # the control of RL; attempts at a patient where RL plays one
 
 
-def learning(seeds: int, folder: Path, overrides: Sequence[str], timeout: float) -> dict[str, Any]:
-    """Train under seeds 0..seeds-1, and the control of RL from the same warm-ups; gather what came of it."""
-    runs = [folder / f"seed{seed}" for seed in range(seeds)]
+def learning(
+    seeds: int, folder: Path, overrides: Sequence[str], timeout: float, worlds: bool = False
+) -> dict[str, Any]:
+    """Train under seeds 0..seeds-1, and the control of RL from the same warm-ups; gather what came of it.
+
+    worlds: each seed has a world of its own. BadInput where the patients are not generated here.
+    """
+    runs = [folder / f"{'world' if worlds else 'seed'}{seed}" for seed in range(seeds)]
+    if worlds:
+        _check_generated(command_of(0, runs[0], overrides)[2:])
     controls: list[Path] = []
     for seed, run_dir in enumerate(runs):
-        command = command_of(seed, run_dir, overrides)
+        own = [*([f"data.world_seed={seed}"] if worlds else []), *overrides]
+        command = command_of(seed, run_dir, own)
         print(" ".join(command), flush=True)
         subprocess.run(command, check=True, timeout=timeout)
-        controls += _control(seed, run_dir, overrides, timeout)
-    return gathered(runs, controls)
+        controls += _control(seed, run_dir, own, timeout)
+    return gathered(runs, controls, worlds)
+
+
+def _check_generated(overrides: Sequence[str]) -> None:
+    """Refuse patients that are not generated, as no seed has others of them."""
+    from ghar.errors import BadInput
+    from ghar.launch.entry import load
+
+    if (root := load(overrides).data.root) is not None:
+        raise BadInput(
+            f"--worlds generates other patients for each seed, and data.root={root} has its own: leave it out."
+        )
 
 
 def _control(seed: int, whole: Path, overrides: Sequence[str], timeout: float) -> list[Path]:
@@ -66,10 +88,11 @@ def command_of(seed: int, run_dir: Path, overrides: Sequence[str]) -> list[str]:
     return [sys.executable, str(ROOT / "launch" / "train.py"), *named, *own, *overrides]
 
 
-def gathered(runs: Sequence[Path], controls: Sequence[Path] = ()) -> dict[str, Any]:
+def gathered(runs: Sequence[Path], controls: Sequence[Path] = (), worlds: bool = False) -> dict[str, Any]:
     """The numbers of finished runs, one for each seed. Ceilings are left out where a run knows none.
 
-    controls: the runs of rejection-sampling fine-tuning from the same warm-ups, whose rows are called "rft".
+    controls: the runs of rejection-sampling fine-tuning from the same warm-ups, whose rows are called "rft". worlds:
+    runs have no patient in common, also where they number them alike.
     """
     from ghar.metrics.runfolder import RunFolder
 
@@ -83,6 +106,8 @@ def gathered(runs: Sequence[Path], controls: Sequence[Path] = ()) -> dict[str, A
     if controls:
         main = summaries[0]["main"]
         rows[RFT] = [list(RunFolder.open(run).episodes(main)) for run in controls]
+    if worlds:
+        rows = {name: [_of_world(i, own) for i, own in enumerate(seeds)] for name, seeds in rows.items()}
     for name, found in rows.items():
         told = COLUMNS if any(row["turns"] for row in found[0]) else {"accuracy": COLUMNS["accuracy"]}  # a baseline
         result |= {f"test {about}, {name}": over_both(found, column) for about, column in told.items()}
@@ -102,6 +127,11 @@ def gathered(runs: Sequence[Path], controls: Sequence[Path] = ()) -> dict[str, A
     if "validation reward, RL" in result:
         result["rl above sft"] = result["validation reward, RL"]["low"] > result["validation reward, SFT"]["high"]
     return result
+
+
+def _of_world(number: int, rows: Rows) -> Rows:
+    """Name the patients by their world."""
+    return [{**row, "subject_id": f"{number}/{row['subject_id']}"} for row in rows]
 
 
 def _by_look_ups(name: str, seeds: Sequence[Rows]) -> dict[str, Any]:

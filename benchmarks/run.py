@@ -3,7 +3,8 @@
 Results are printed and kept under --folder. One file each, benchmarks/<name>.py, says what it measures and how:
 
 learning: the demo, or +experiment=NAME, under `--seeds` seeds, each from a base of its own: RL against SFT, its control
-    (rejection-sampling fine-tuning from the same warm-up), the other variants and the ceilings.
+    (rejection-sampling fine-tuning from the same warm-up), the other variants and the ceilings. `--worlds` gives each
+    seed generated patients and truths of its own.
 ablations: Table VII on the demo's world under `--seeds` seeds: NI, NT, NL, NM and NS, each trained, beside its ceiling.
 estimators: the same world with a critic (gae) and without one (rloo, the demo's), on as many samples.
 navigation: steps per second, and how soon RLlib's PPO reaches 95% of the scripted optimum.
@@ -73,7 +74,7 @@ def bench(name: str) -> Any:
 
 
 WHAT: dict[str, Callable[[argparse.Namespace], Any]] = {
-    "learning": lambda a: bench("learning").learning(a.seeds, a.folder, a.overrides, a.timeout),
+    "learning": lambda a: bench("learning").learning(a.seeds, a.folder, a.overrides, a.timeout, a.worlds),
     "ablations": lambda a: bench("ablations").ablations(a.seeds, a.folder, a.overrides, a.timeout),
     "estimators": lambda a: bench("ablations").estimators(a.seeds, a.folder, a.overrides, a.timeout),
     "navigation": lambda a: bench("navigation").navigation(a.seeds, a.overrides),
@@ -139,6 +140,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("runs/benchmark"), help="where the runs are kept")
     parser.add_argument("--timeout", type=float, default=7200.0, help="seconds one run may take")
     parser.add_argument("--share", type=float, default=1.0, help="of the full size of what is generated")
+    parser.add_argument("--worlds", action="store_true", help="learning: a generated world for each seed")
     parser.add_argument("--labs", type=int, default=147, help="large: lab rows an admission")
     parser.add_argument("--trl", type=Path, help="ppo: python of an environment with trl==1.12")
     parser.add_argument("--arms", default="rloo,rft,mappo,label", help="order_arms: arms to train and play")

@@ -17,7 +17,7 @@ import os
 import resource
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -56,7 +56,7 @@ from ghar.trainers.runs.samples import data_print, hold_data
 from ghar.trainers.scale import print_scale
 from ghar.trainers.sft.distill import learn
 from ghar.trainers.sft.examples import TrainingExamples, read_examples, write_examples
-from ghar.trainers.sft.pairs import tokenise_examples
+from ghar.trainers.sft.pairs import TokenExample, tokenise_examples
 from ghar.trainers.sft.run import SFTResult, metrics_row
 from ghar.trainers.teacher import taught
 
@@ -318,24 +318,35 @@ def _conclude(run: TrainingRun, summary: dict[str, Any]) -> None:
     run.logger.finish()
     kept = read_examples(run.checkpoints / EXAMPLES)
     examples = dict(kept.about)
-    about: dict[str, Any] = {"trained_on": _trained_on(run, len(kept.train))}
+    about: dict[str, Any] = {"trained_on": _trained_on(run, kept.train)}
     about |= {"time": run.seconds, "resumed": run.resumed, "memory_gb": _peak_memory(), "commit": commit()}
     keep_groups(run.records, run.folder)
     known = audited(run.records) | by_rarity(run.records, run.folder)
     conclude(run.folder, {**summary, **examples.pop("summary", {}), **known, "lessons": examples, **about})
 
 
-def _trained_on(run: TrainingRun, replies: int) -> dict[str, int]:
-    """Count what each phase trained on; replies: of the examples."""
+def _trained_on(run: TrainingRun, examples: Sequence[TokenExample]) -> dict[str, int]:
+    """Count what each phase trained on, each as often as it was; examples: of SFT."""
     trainer = run.config.trainer
     made = isinstance(run.system.training.pretraining, DemoPretraining | str) and run.config.model.kind == "demo"
     base = base_steps(run.checkpoints / BASE, trainer.base.steps) * trainer.base.batch if made else 0
-    updates = max((row["step"] for row in run.folder.metrics() if row["phase"] == "rl"), default=0)
+    updates = [row for row in run.folder.metrics() if row["phase"] == "rl" and row["step"]]
+    played = max(1, trainer.rl.episodes // trainer.rl.attempts) * trainer.rl.attempts
+    epochs = trainer.warmup.epochs
     return {
         "pretraining examples": base,
-        "SFT replies": replies * trainer.warmup.epochs,
-        "episodes": updates * max(1, trainer.rl.episodes // trainer.rl.attempts) * trainer.rl.attempts,
+        "SFT replies": epochs * len(examples),
+        "SFT reply tokens": epochs * sum(len(one.completion_ids) for one in examples),
+        "SFT prompt tokens": epochs * sum(len(one.prompt_ids) for one in examples),
+        "episodes": len(updates) * played,
+        "episode reply tokens": _counted(updates, "train/tokens/reply"),
+        "episode prompt tokens": _counted(updates, "train/tokens/prompt"),
     }
+
+
+def _counted(updates: Sequence[Mapping[str, Any]], name: str) -> int:
+    """Add up a number of all updates; 0 where one of them was made before it was counted."""
+    return int(sum(row[name] for row in updates)) if all(name in row for row in updates) else 0
 
 
 def _logger(config: Config, system: System[Any], folder: RunFolder) -> Logger:

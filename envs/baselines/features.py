@@ -13,10 +13,10 @@ from scipy.sparse import csr_array
 from ghar.data.cohort import Sample, Visit
 from ghar.envs.baselines.notes import EarlierNotes
 from ghar.envs.baselines.settings import Settings
+from ghar.envs.baselines.stay_lengths import DAY, StayLengths
 
 Scope = Literal["newest", "all"]  # visits that count
 SCOPES: tuple[Scope, ...] = ("newest", "all")
-DAY = 86_400.0  # seconds
 
 
 class BaselineModel(Protocol):
@@ -43,7 +43,8 @@ class TrainingData:
     """All that a baseline may learn from: it is fitted to `train`, and `valid` chooses between fits.
 
     notes: the summaries of earlier stays, read when a baseline wants them; None where there are none. evidence: what a
-    generated world's graph states about codes; None where there is none."""
+    generated world's graph states about codes; None where there is none. lengths: of stays,
+    read when a baseline wants them."""
 
     train: Sequence[Sample]
     valid: Sequence[Sample]
@@ -52,6 +53,7 @@ class TrainingData:
     settings: Settings = field(default_factory=Settings)
     notes: Callable[[], EarlierNotes | None] = lambda: None
     evidence: Callable[[], CodeEvidence | None] = lambda: None
+    lengths: Callable[[], StayLengths] = StayLengths
 
     @property
     def labels(self) -> np.ndarray:

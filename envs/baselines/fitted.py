@@ -11,6 +11,7 @@ from ghar.data.cohort import Sample
 from ghar.data.tasks.splits import Splits
 from ghar.envs.baselines.evidence import fit_boosting_evidence, fit_severities_evidence
 from ghar.envs.baselines.features import BaselineModel, TrainingData
+from ghar.envs.baselines.last_stay import fit_last_stay
 from ghar.envs.baselines.severities import fit_severities
 from ghar.envs.baselines.tables import (
     fit_boosting,
@@ -43,6 +44,7 @@ def _transformer(known: TrainingData) -> BaselineModel:
 
 FITS: Mapping[str, Callable[[TrainingData], BaselineModel]] = {
     "usual": fit_usual,
+    "last_stay": fit_last_stay,
     "severities": fit_severities,
     "counts_lr": fit_regression,
     "boosting": fit_boosting,

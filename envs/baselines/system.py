@@ -14,6 +14,7 @@ from ghar.envs.baselines.features import TrainingData
 from ghar.envs.baselines.fitted import EVERY, EVIDENCED, FITS, FittedBaseline
 from ghar.envs.baselines.notes import EarlierNotes
 from ghar.envs.baselines.settings import Settings
+from ghar.envs.baselines.stay_lengths import StayLengths, read_lengths
 from ghar.envs.case import Case
 from ghar.envs.records import Records
 from ghar.envs.system import Reporting, System, Variant, words
@@ -23,7 +24,8 @@ from ghar.rewards.compose import EpisodeReward
 from ghar.rewards.outcome import score_outcome
 
 TITLES = {
-    "usual": "Usual label", "severities": "Table of severities", "counts_lr": "Regression on counts",
+    "usual": "Usual label", "last_stay": "Length of the last stay",
+    "severities": "Table of severities", "counts_lr": "Regression on counts",
     "boosting": "Boosting on counts", "memory": "Nearest training patients", "gru": "GRU over visits",
     "severities_evidence": "Table of severities, with all graph evidence",
     "boosting_evidence": "Boosting, with all graph evidence",
@@ -46,8 +48,9 @@ def build(records: Records, settings: Settings) -> System[Sample]:
     config, splits, stated = records.config, records.splits, _states_grades(records)
     notes = partial(_notes, records, settings)
     told = TrainingData(
-        splits.train, splits.valid, len(records.task.labels), config.seed, settings, notes, partial(_evidence, records)
-    )
+        splits.train, splits.valid, len(records.task.labels), config.seed, settings, notes, partial(_evidence, records),
+        partial(_lengths, records),
+    )  # fmt: skip
     fitted = FittedBaseline(told, splits)
     made: System[Sample] = System(
         name="baselines",
@@ -84,6 +87,11 @@ def _states_grades(records: Records) -> bool:
 def _evidence(records: Records) -> GraphEvidence | None:
     """Read when a baseline asks for it."""
     return GraphEvidence(records.primekg, records.links.nodes) if _states_grades(records) else None
+
+
+def _lengths(records: Records) -> StayLengths:
+    """Read when a baseline asks for them."""
+    return read_lengths(records.cohort.visits)
 
 
 def _cases(records: Records) -> Splits[Case[Sample]]:

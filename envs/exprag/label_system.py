@@ -11,12 +11,13 @@ from ghar.data.readers.notes import Notes
 from ghar.data.tasks.splits import Splits
 from ghar.envs.exprag.episode import ExpragSpec, play_exprag
 from ghar.envs.exprag.label_episode import LABEL_ROLES, LabelEpisodes
+from ghar.envs.exprag.label_only import label_pairs, right_label
 from ghar.envs.exprag.report_corpus import ReportCorpus
 from ghar.envs.exprag.rows import label_row
 from ghar.envs.exprag.settings import Settings
-from ghar.envs.exprag.variants import LISTED, MAIN, PAIRS, RULE, prompts_of, spec_of, variants
+from ghar.envs.exprag.variants import LABELS, LISTED, MAIN, PAIRS, RULE, prompts_of, spec_of, variants
 from ghar.envs.records import Records
-from ghar.envs.system import WORDS, Reader, Reporting, System, Training
+from ghar.envs.system import WORDS, Reader, Reporting, SftExamples, System, Training, Variant
 from ghar.episode import Act, Episode
 from ghar.errors import BadInput
 from ghar.llm.policy import FunctionPolicy
@@ -61,7 +62,9 @@ def build_label_system(records: Records, settings: Settings, found: Experience) 
         fixed={RULE: rule},
         origin=records.provenance(*found.sources),
         training=Training(
-            teacher=RULE, texts=lambda: prompts_of(cases.train, played[MAIN], corpus, rule(), config)
+            teacher=RULE,
+            stages={LABELS: partial(_label_pairs, found, played[LABELS], settings.label_epochs)},
+            texts=lambda: prompts_of(cases.train, played[MAIN], corpus, rule(), config),
         ),
         report=Reporting(
             listed=LISTED,
@@ -82,6 +85,10 @@ def check_label_settings(settings: Settings, task: str) -> None:
         raise BadInput(f"system.ranker={settings.ranker} weighs what a question is about, but {other}: choose another.")
     if settings.judged:
         raise BadInput(f"system.judged={settings.judged} compares rankers on DischargeQA, but {other}: set it to 0.")
+
+
+def _label_pairs(found: Experience, alone: Variant, epochs: int, reader: Reader) -> SftExamples:
+    return label_pairs(alone.spec.episode, found.cases(reader), right_label, epochs)
 
 
 def _reward(eta: float, episode: Episode, case: Any) -> EpisodeReward:

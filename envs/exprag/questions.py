@@ -31,6 +31,7 @@ from ghar.envs.exprag.dischargeqa import (
 from ghar.envs.exprag.engine_options import options_by_engine
 from ghar.envs.exprag.episode import ROLES, ExpragEpisodes, play_exprag
 from ghar.envs.exprag.flare import token_pieces
+from ghar.envs.exprag.label_only import label_pairs, right_options
 from ghar.envs.exprag.numbers import compare_questions, question_summary
 from ghar.envs.exprag.pretraining import practice
 from ghar.envs.exprag.rankers import RankerStudy
@@ -42,6 +43,7 @@ from ghar.envs.exprag.rule import majority_of_experiences
 from ghar.envs.exprag.settings import Settings
 from ghar.envs.exprag.upper_bounds import experience_ceilings
 from ghar.envs.exprag.variants import (
+    LABELS,
     LISTED_QUESTIONS,
     MAIN,
     PAIRS,
@@ -52,7 +54,7 @@ from ghar.envs.exprag.variants import (
     variants,
 )
 from ghar.envs.records import Records
-from ghar.envs.system import WORDS, GroundTruth, Reader, Reporting, System, Training, Variant
+from ghar.envs.system import WORDS, GroundTruth, Reader, Reporting, SftExamples, System, Training, Variant
 from ghar.episode import Episode
 from ghar.errors import BadInput
 from ghar.llm.policy import FunctionPolicy
@@ -95,6 +97,7 @@ def build_question_system(records: Records, settings: Settings) -> System[Discha
         training=Training(
             teacher=RULE,
             teacher_variant=taught,
+            stages={LABELS: lambda reader: _label_pairs(made.read_by(reader), settings.label_epochs)},
             pretraining=practice(config, splits.train, taught.spec),
             texts=lambda: prompts_of(made.cases.train, taught, corpus, FunctionPolicy(majority_of_experiences), config),
         ),
@@ -113,6 +116,10 @@ def build_question_system(records: Records, settings: Settings) -> System[Discha
         truth=GroundTruth(upper_bounds=partial(_ceilings, corpus, habits, settings.top_k, splits.train)),
     )
     return made
+
+
+def _label_pairs(system: System[DischargeQuestion], epochs: int) -> SftExamples:
+    return label_pairs(system.variants[LABELS].spec.episode, system.cases, right_options, epochs)
 
 
 def kind_of(task: str) -> Kind:

@@ -30,6 +30,7 @@ class Settings:
     retriever: Literal["auto_merging", "sentence_window", "bm25", "fusion", "dense", "flare"] = "auto_merging"
     excerpts: Count = 48  # pieces of their reports that are looked for
     words: Count = 600  # of those pieces in a prompt
+    label_epochs: Count = 8  # over the training samples at most, of label-only SFT (variant label_sft)
     judged: Natural = 0  # DischargeQA: stays on which rankers are held against the model as judge; the paper has 100
 
     @property

@@ -1,6 +1,7 @@
 """EXPRAG's variants, the same for questions and labels.
 
 direct            the language model without experience
+label_sft         the same base model after SFT on labels alone, without experience (label_only.py)
 exprag            the language model with experience: what is trained
 exprag_base       the same before any training, exprag_sft after the warm-up
 scripted_direct   a fixed rule without experience
@@ -27,13 +28,14 @@ from ghar.episode import Act
 from ghar.llm.policy import Policy
 
 MAIN, RULE, ALONE = "exprag", "rule", "experience_only"
-LISTED = ("direct", "exprag_base", "exprag_sft", "exprag", "scripted_direct", "scripted")
+DIRECT, LABELS = "direct", "label_sft"  # LABELS: the weights' name too
+LISTED = (DIRECT, LABELS, "exprag_base", "exprag_sft", "exprag", "scripted_direct", "scripted")
 PAIRS = (("scripted", "scripted_direct"),)
 WITHOUT = {  # of questions: baselines that look nothing up
     "usual": "Usual answer", "options_only": "Options only", "background_only": "Options and codes of the stay",
 }  # fmt: skip
 LISTED_QUESTIONS = (
-    *WITHOUT, "direct", ALONE, "exprag_base", "exprag_sft", MAIN, "scripted_direct", "scripted",
+    *WITHOUT, DIRECT, LABELS, ALONE, "exprag_base", "exprag_sft", MAIN, "scripted_direct", "scripted",
 )  # fmt: skip
 EXAMPLES = 200  # cases whose prompts the demo's tokenizer is made from
 
@@ -46,9 +48,10 @@ def spec_of(config: Config, settings: Settings) -> ExpragSpec:
 
 def variants(spec: ExpragSpec, episodes: Callable[[ExpragSpec], Any]) -> dict[str, Variant]:
     """By name. A rule writes no draft, so it plays without FLARE; its look-up is then that of dense retrieval."""
-    ruled = replace(spec, flare=False)
+    ruled, alone = replace(spec, flare=False), episodes(replace(spec, top_k=0))
     found = (
-        Variant("direct", "LLM only", episodes(replace(spec, top_k=0))),
+        Variant(DIRECT, "LLM only", alone),
+        Variant(LABELS, "Label-only SFT", alone, LABELS),
         Variant(MAIN, "EXPRAG", episodes(spec)),
         Variant("exprag_base", "EXPRAG before training", episodes(spec), "base"),
         Variant("exprag_sft", "EXPRAG after SFT", episodes(spec), "sft"),

@@ -44,6 +44,7 @@ JARGON = re.compile(r"\b(told|said|shall|nobody|anybody|hitherto|thereof)\b", re
 OPTIONS = {
     "--seeds", "--folder", "--timeout", "--share", "--labs", "--trl", "--arms", "--line", "--pyhealth", "--models"
 }  # fmt: skip
+SWITCHES = {"--worlds"}  # of the same, without a value
 
 
 TRAINERS = {"train.py", "train_ghar.py", "train_kare.py", "train_exprag.py", "train_ray.py"}
@@ -184,7 +185,8 @@ def check_command(folder: Path, words: list[str]) -> None:
 def check_launch(script: str, arguments: list[str]) -> None:
     if script == "run.py":
         rest = arguments[1:]
-        assert arguments[0] in WHAT and {word for word in rest if word.startswith("--")} <= OPTIONS, arguments
+        options = {word for word in rest if word.startswith("--")}
+        assert arguments[0] in WHAT and options <= OPTIONS | SWITCHES, arguments
         values = [word for i, word in enumerate(rest) if not word.startswith("--") and rest[i - 1] not in OPTIONS]
         composes(values)
     elif script == "compare.py":

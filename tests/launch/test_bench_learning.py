@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from benchmarks.ablations import go_on_from, table
-from benchmarks.learning import command_of, gathered, over_both
+from benchmarks.learning import command_of, gathered, learning, over_both
+from ghar.errors import BadInput
 from ghar.launch.entry import load
 from ghar.metrics.runfolder import RunFolder
 from ghar.trainers.base import base_seed
@@ -116,6 +117,29 @@ def test_each_seed_has_a_base_model_of_its_own_over_the_same_patients(tmp_path: 
     shared = load(["seed=3"])
     assert base_seed(shared) == shared.data.world_seed
     assert base_seed(replace(shared, data=replace(shared.data, world_seed=7))) == 7
+
+
+def test_each_seed_has_a_world_of_its_own_where_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs are made by a stub; patients are numbered alike in both worlds and are not the same."""
+    started: list[Any] = []
+
+    def start(command: list[str], **_: Any) -> None:
+        config = load(command[2:])
+        started.append(config)
+        finished(Path(config.run_dir), CEILINGS, offset=config.seed)
+
+    monkeypatch.setattr("benchmarks.learning.subprocess.run", start)
+    monkeypatch.setattr("ghar.trainers.runs.fork_run.begin_from", lambda whole, config: None)
+    found = learning(2, tmp_path, ["scale=demo"], 1.0, worlds=True)
+    assert [Path(config.run_dir).name for config in started] == ["world0", "rft-world0", "world1", "rft-world1"]
+    assert [config.data.world_seed for config in started] == [base_seed(config) for config in started] == [0, 0, 1, 1]
+    of_one = gathered([tmp_path / "world0", tmp_path / "world1"])
+    for name, patients in ((found, 24), (of_one, 12)):
+        assert name["test accuracy, ghar_rl"]["patients"] == patients
+    with pytest.raises(BadInput, match=f"data.root={tmp_path} has its own"):
+        learning(2, tmp_path, [f"data.root={tmp_path}"], 1.0, worlds=True)
 
 
 def test_each_ablation_stands_beside_its_ceiling_and_what_it_lacks(tmp_path: Path) -> None:

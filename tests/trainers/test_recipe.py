@@ -10,7 +10,8 @@ from ghar.envs.baselines.fitted import EVIDENCED, FITS
 from ghar.errors import BadInput
 from ghar.launch.entry import load
 from ghar.trainers.evaluation.evaluate import evaluate
-from ghar.trainers.recipe import train
+from ghar.trainers.recipe import EXAMPLES, train
+from ghar.trainers.sft.examples import read_examples
 from tests.running import TORCHRUN, run_python
 
 pytestmark = pytest.mark.slow
@@ -71,6 +72,13 @@ def test_demo_from_tables_to_report(tmp_path: Path, cache: Path, capsys: pytest.
     assert summary["model"]["vocabulary"] == config_of["vocab_size"] <= 1600
     assert 50_000 < summary["model"]["parameters"] < 200_000 and summary["trained_on"]["episodes"] == 2 * 8
     assert f"vocabulary of {config_of['vocab_size']:,} tokens" in (run / "report.html").read_text()
+    trained, updates = summary["trained_on"], [row for row in metrics(run) if row["phase"] == "rl" and row["step"]]
+    examples = read_examples(run / "checkpoints" / EXAMPLES).train
+    assert trained["SFT reply tokens"] == sum(len(one.completion_ids) for one in examples) > len(examples)
+    assert trained["SFT prompt tokens"] == sum(len(one.prompt_ids) for one in examples)
+    assert trained["episode reply tokens"] == sum(row["train/tokens/reply"] for row in updates) > trained["episodes"]
+    assert trained["episode prompt tokens"] > trained["episode reply tokens"]
+    assert f"{trained['episode reply tokens']:,} episode reply tokens" in (run / "report.html").read_text()
     assert summary["policies"]["llm_only"]["retrieval_rate"][0] == 0
     assert summary["policies"]["always_rag"]["retrieval_rate"][0] == 1
     assert 0 < summary["ceilings"]["parametric"] < summary["ceilings"]["retrieval"] < 1

@@ -118,6 +118,8 @@ def test_it_plays_as_many_episodes_as_rl_and_is_named_in_the_report(tmp_path: Pa
     rows = [row for row in metrics(tmp_path / "rft") if row["phase"] == "rl"]
     assert [row["step"] for row in rows] == [0, 1, 2, 3]
     assert all(row["train/kept"] == 2 and row["train/episodes"] == 4 and "train/loss" in row for row in rows[1:])
+    epochs = config.trainer.rl.epochs
+    assert all(row["train/tokens/reply"] == epochs * row["train/tokens"] for row in rows[1:]), "kept episodes alone"
     summary = evaluate(config)
     assert summary["method"] == "rft" and summary["titles"]["ghar_rl"] == "GHAR after RFT"
 

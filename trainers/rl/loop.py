@@ -41,7 +41,7 @@ from ghar.trainers.rl.schedule import adapted, scaled, shares
 from ghar.trainers.rl.settings import has_critic, learning_rate, settings_of
 from ghar.trainers.rl.state import width
 from ghar.trainers.rl.training_episodes import sampled_rows
-from ghar.trainers.rl.trajectory import build
+from ghar.trainers.rl.trajectory import Trajectories, build
 from ghar.trainers.rl.workers import RolloutRequest, Workers
 from ghar.trainers.rows import reward_of, rows_of, running_of, summarise
 from ghar.trainers.runs import checkpoint
@@ -301,7 +301,7 @@ def _improve(
         loop.kl = adapted(loop.kl, report["kl/reference"], rl.kl_target)
     if alarm := loop.yardstick.alarm(report):
         on_main(lambda: print(f"update {step}: {alarm}", flush=True))
-    return report
+    return report | _tokens(traj, rl.epochs if step > warm_up else 0)
 
 
 def _imitate(
@@ -313,7 +313,16 @@ def _imitate(
     traj = build([episodes[i] for i in best], [rewards[i] for i in best], system.agents, system.roles)
     with progress(rl.epochs * sum(r.trainable for r in traj.rows()), f"Round {loop.step}") as advance:
         report = imitate(loop.learner, traj, rl, loop.rng, advance)
-    return report | kept_report([r.total for r in rewards], best)
+    return report | _tokens(traj, rl.epochs) | kept_report([r.total for r in rewards], best)
+
+
+def _tokens(traj: Trajectories, epochs: int) -> dict[str, float]:
+    """Count the tokens of all processes that the policy is trained on, once an epoch: replies, and the prompts before
+    them."""
+    rows = [row for row in traj.rows() if row.trainable]
+    read = sum(row.prompt for row in rows)
+    totals = epochs * np.sum(gather((read, sum(len(row.tokens) for row in rows) - read)), axis=0)
+    return {f"tokens/{name}": float(total) for name, total in zip(("prompt", "reply"), totals, strict=True)}
 
 
 def _order(about: TrainingInputs, loop: _Loop, workers: Workers) -> None:

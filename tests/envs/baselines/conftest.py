@@ -10,6 +10,7 @@ import pytest
 from ghar.data.cohort import Sample, Visit
 from ghar.envs.baselines.features import TrainingData
 from ghar.envs.baselines.settings import Settings
+from ghar.envs.baselines.stay_lengths import StayLengths
 
 START = datetime(2020, 1, 1)
 CODES, GRADES = 24, 4
@@ -36,6 +37,11 @@ def world(count: int, noise: float, first: int, severity: np.ndarray, labels: in
             label = int(rng.integers(labels))
         made.append(sample(first + i, [[f"c{code}" for code in visit] for visit in (older, newest)], label))
     return made
+
+
+def lengths_of(samples: list[Sample]) -> StayLengths:
+    """The older of two stays lasts a day more than the label's number, the newest has no end yet."""
+    return StayLengths({s.history[0].visit_id: s.history[0].start + timedelta(days=s.label + 1) for s in samples})
 
 
 @pytest.fixture(scope="session")

@@ -17,12 +17,14 @@ from ghar.envs.baselines.features import TrainingData, counts, labels_of, rhythm
 from ghar.envs.baselines.fitted import EVERY, FITS, FittedBaseline
 from ghar.envs.baselines.gru import Network, numbered
 from ghar.envs.baselines.tables import NearestSamples, fit_boosting, fit_usual
-from tests.envs.baselines.conftest import GRADES, known_of, sample, world
+from tests.envs.baselines.conftest import GRADES, known_of, lengths_of, sample, world
 
 
 @pytest.fixture(scope="module")
 def known(severity: np.ndarray) -> TrainingData:
-    return known_of(severity)
+    known = known_of(severity)
+    every = [*known.train, *known.valid, *world(200, 0.1, 50_000, severity)]
+    return replace(known, lengths=lambda: lengths_of(every))
 
 
 def test_counts_are_of_visits_and_only_codes_of_training_samples_have_columns():

@@ -13,14 +13,14 @@ from ghar.data.cohort import Sample, Task, Visit
 from ghar.data.tasks.visits import VISIT_TASKS
 from ghar.data.views.reports import PLAIN, stay_reports
 from ghar.envs.case import Case
-from ghar.envs.exprag.episode import ExpragSpec
+from ghar.envs.exprag.episode import NOTHING, ExpragSpec
 from ghar.envs.exprag.label_episode import LabelEpisodes, outcomes_text
 from ghar.envs.exprag.labels import Asking, experience, index_samples
 from ghar.envs.exprag.report_corpus import ReportCorpus
 from ghar.envs.exprag.rule import MajorityOfOutcomes, outcome_shares
 from ghar.envs.records import Records
 from ghar.envs.rollout import EpisodeJob, rollout
-from ghar.envs.system import Reader, System, build
+from ghar.envs.system import WORDS, Reader, System, build
 from ghar.episode import Act, Episode, Evidence, Passage
 from ghar.launch.entry import load
 from ghar.retrieval.reports import rank
@@ -63,6 +63,17 @@ def test_every_task_on_visits_is_played(cache: Path, task: str) -> None:
             shown = system.report.row(episode, case, system.variants[name])["experience"]
             assert [o["text"] for o in shown["options"]] == list(records.task.labels)
             assert (name == "scripted") or not shown["ranked"]
+
+
+def test_label_only_sft_imitates_right_labels_without_experience(cache: Path) -> None:
+    records = records_of(cache, "task=read", "task.max_train=30", "system.label_epochs=3")
+    system = build(records)
+    pairs = system.training.stages["label_sft"](WORDS)
+    assert pairs.epochs == 3 and len(pairs.valid) == len(records.splits.valid)
+    for example, case in zip(pairs.train, system.cases.train, strict=True):
+        act = next(system.episode(case, system.variants["label_sft"]))
+        assert example.prompt == act.prompt and NOTHING in act.prompt
+        assert act.parse(example.reply).value == case.label
 
 
 def test_experience_is_of_training_patients_with_a_label(cache: Path) -> None:

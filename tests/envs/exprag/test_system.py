@@ -18,7 +18,7 @@ from ghar.envs.exprag.rankers import RankerStudy, judge_rankers, sample_candidat
 from ghar.envs.exprag.report_corpus import ReportCorpus
 from ghar.envs.records import Records
 from ghar.envs.rollout import EpisodeJob, rollout
-from ghar.envs.system import Reader, System, build
+from ghar.envs.system import WORDS, Reader, System, build
 from ghar.episode import Act, Completion, Episode
 from ghar.errors import BadInput
 from ghar.launch.entry import load
@@ -80,6 +80,7 @@ def test_what_a_floor_above_reads(system: System[DischargeQuestion]) -> None:
     assert system.main == "exprag" and system.origin.generated and not system.origin.credentialed
     assert {name: system.variants[name].who for name in system.listed} == {
         "usual": "usual", "options_only": "options_only", "background_only": "background_only", "direct": "trained",
+        "label_sft": "label_sft",
         "experience_only": "trained", "exprag_base": "base", "exprag_sft": "sft", "exprag": "trained",
         "scripted_direct": "rule", "scripted": "rule",
     }  # fmt: skip
@@ -108,6 +109,20 @@ def test_experience_only_tells_nothing_of_the_patient_who_asks(system: System[Di
     background = case.reads.background
     assert background and background in known.prompt and background not in unknown.prompt
     assert known.facts["experience"] == unknown.facts["experience"] and unknown.facts["experience"] in unknown.prompt
+
+
+@pytest.mark.parametrize("prompts", ["compact", "full"])
+@pytest.mark.parametrize("task", ["dischargeqa_medication", "dischargeqa_instruction"])
+def test_label_only_sft_imitates_right_answers_without_experience(cache: Path, task: str, prompts: str) -> None:
+    system = made(cache, f"task={task}", f"env.prompts={prompts}", "env.history_tokens=200")
+    pairs = system.training.stages["label_sft"](WORDS)
+    assert len(pairs.train) == len(system.cases.train) and len(pairs.valid) == len(system.cases.valid)
+    assert pairs.epochs == 8
+    quoted = task == "dischargeqa_instruction" and prompts == "compact"
+    for example, case in zip(pairs.train, system.cases.train, strict=True):
+        act = next(system.episode(case, system.variants["direct"]))
+        assert example.prompt == act.prompt and act.parse(example.reply).value == case.label
+        assert (example.reply in example.choices) if quoted else not example.choices
 
 
 def test_only_variants_with_experience_look_up(system: System[DischargeQuestion]) -> None:
