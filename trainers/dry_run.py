@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
@@ -16,8 +16,6 @@ from ghar.trainers.activation_memory import architecture
 from ghar.trainers.memory import ModelShape
 
 Ids: TypeAlias = tuple[int, ...]
-Pick: TypeAlias = Literal["first", "last", "either"]
-PICKS: tuple[Pick, ...] = ("first", "last", "either")  # of an act's choices; either: as the request's seed has it
 
 
 class DryRun:
@@ -33,11 +31,11 @@ class DryRun:
     """
 
     def __init__(
-        self, config: Config, shape: ModelShape, split: Callable[[str], Ids], weight: float, *, share: float, pick: Pick
+        self, config: Config, shape: ModelShape, split: Callable[[str], Ids], weight: float, *, share: float
     ):
         from ghar.llm.kv_cache import KEPT, PrefixStore, windowed
 
-        self.config, self.split, self.weight, self.pick = config, split, weight, pick
+        self.config, self.split, self.weight = config, split, weight
         with torch.device("meta"):
             self.kept = config.engine.kind == "hf" and not windowed(architecture(shape.architecture, 2))
         self.store = PrefixStore(round(KEPT / weight * share))
@@ -46,8 +44,8 @@ class DryRun:
         self.longest: int | None = None
 
     def sketched(self) -> Policy:
-        """A model that has not learned to answer: it writes half of what it may, which cannot be read, and chooses as
-        `pick` says."""
+        """A model that has not learned to answer: it writes half of what it may or more, which cannot be read, and chooses
+        by the requests' seeds alone."""
         return EnginePolicy(_Sketch(self), decisions=self.config.env.decisions)
 
     def following(self, rule: Policy) -> Policy:
@@ -117,9 +115,9 @@ class _Sketch:
 
     def _reply(self, request: Request) -> str:
         if not request.choices:
-            return "so " * (request.max_tokens // 2)
-        place = {"first": 0, "last": -1, "either": request.seed % len(request.choices)}[self.run.pick]
-        return request.choices[place]
+            least = request.max_tokens // 2
+            return "so " * (least + request.seed % (request.max_tokens - least + 1))
+        return request.choices[request.seed % len(request.choices)]
 
     def score(self, pairs: Sequence[Pair]) -> list[tuple[float, ...]]:
         raise NotImplementedError("no model, no probabilities")

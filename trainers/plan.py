@@ -30,7 +30,7 @@ from ghar.llm.policy import Policy
 from ghar.llm.vllm_build import free_memory
 from ghar.trainers.activation_memory import architecture
 from ghar.trainers.base import packaged_base
-from ghar.trainers.dry_run import PICKS, DryRun, Ids, Pick
+from ghar.trainers.dry_run import DryRun, Ids
 from ghar.trainers.memory import ModelShape, checkpoint_copy, estimate, processes_of, shape_of
 from ghar.trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
 from ghar.trainers.rl.trajectory import Row
@@ -239,15 +239,14 @@ def probe(system: System[Any], config: Config, shape: ModelShape) -> EpisodeCoun
     teacher = system.training.teacher if config.trainer.warmup.teacher == "scripted" else None
     share = min(1.0, len(chosen) / config.env.in_flight)
 
-    def played(some: Sequence[Any], picked: Pick) -> DryRun:
-        run = DryRun(config, shape, *_tokenizer(config), share=share, pick=picked)
+    def played(some: Sequence[Any]) -> DryRun:
+        run = DryRun(config, shape, *_tokenizer(config), share=share)
         policy: Policy = run.following(system.fixed[teacher]()) if teacher else run.sketched()
         run.seconds = _timed(lambda: play(stage, some, policy, seed=config.seed, title="Probe")) - run.seconds
         return run
 
-    # what is read or built at the first retrieval; and how such a model decides is not known: the longest way counts
-    tried = {pick: played(chosen[:2], pick) for pick in PICKS}
-    run = played(chosen, max(PICKS, key=lambda pick: tried[pick].calls))
+    played(chosen[:1])  # what is read or built at the first retrieval
+    run = played(chosen)
     calls, read, sampled, fresh, steps, rows, seconds = (
         n / len(chosen) for n in (run.calls, run.prompt, run.reply, run.fresh, run.steps, run.rows, run.seconds)
     )

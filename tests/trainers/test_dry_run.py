@@ -16,7 +16,7 @@ from ghar.episode import Act
 from ghar.launch.entry import load
 from ghar.llm.engine import Request
 from ghar.llm.policy import FunctionPolicy
-from ghar.trainers.dry_run import DryRun, Pick
+from ghar.trainers.dry_run import DryRun
 from ghar.trainers.memory import ModelShape, shaped
 from ghar.trainers.plan import probe
 
@@ -30,10 +30,8 @@ def numbers(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split()))
 
 
-def dry(
-    config: Config, shape: ModelShape = TINY, weight: float = 1.0, share: float = 1.0, pick: Pick = "first"
-) -> DryRun:
-    return DryRun(config, shape, numbers, weight, share=share, pick=pick)
+def dry(config: Config, shape: ModelShape = TINY, weight: float = 1.0, share: float = 1.0) -> DryRun:
+    return DryRun(config, shape, numbers, weight, share=share)
 
 
 def fresh_share(episodes: Prompts, config: Config, shape: ModelShape = TINY, weight: float = 1.0) -> float:
@@ -124,20 +122,22 @@ def probed(monkeypatch: pytest.MonkeyPatch, play: Any, teacher: str | None, rule
     return probe(system, load(["env.in_flight=24", "engine.max_batch=24"]), TINY)
 
 
-def test_a_probe_counts_the_longest_way_that_a_sketch_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two choices one ends the episode; a word stands for 1.5 tokens, and half of what may be is written."""
+def test_a_probe_sketches_a_model_that_chooses_and_writes_by_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even seeds end the episode; a word stands for 1.5 tokens; of 40 tokens 20 to 40 are written, of 20 10 to 20."""
 
     def play(stage: Any, cases: Any, policy: Any, **_: Any) -> None:
         seeds = range(len(cases))
         policy.answer([ACT] * len(cases), seeds)
         chosen = policy.answer([CHOICE] * len(cases), seeds)
-        if more := [reply for reply in chosen if reply.text == "go on"]:
-            policy.answer([replace(ACT, prompt="word")] * len(more), seeds)
+        more = [seed for seed, reply in zip(seeds, chosen, strict=True) if reply.text == "go on"]
+        policy.answer([replace(ACT, prompt="word")] * len(more), more)
 
     counted = probed(monkeypatch, play, None)
-    assert (counted.calls, counted.prompt, counted.longest) == (3, 1.5 * 14, 44)
-    assert counted.reply == 2 * 1.5 * 20 + 1.5
-    assert counted.steps == pytest.approx((2 * 29 + 1) / 24) and counted.rows == 2 * 29 + 1
+    assert (counted.calls, counted.prompt, counted.longest) == (2.5, 1.5 * 13.5, 44)
+    written = [min(40, 1.5 * (20 + seed % 21)) for seed in range(24)]
+    sampled = [*written, *(written[seed] for seed in range(1, 24, 2))]
+    assert counted.reply == pytest.approx((sum(sampled) + 24 * 1.5) / 24)
+    assert counted.rows > counted.steps > 2 * 39 / 24  # some wait for the longest reply of their batch
 
 
 def test_a_probe_counts_what_the_rule_replies_where_it_teaches(monkeypatch: pytest.MonkeyPatch) -> None:
