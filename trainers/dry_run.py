@@ -25,7 +25,7 @@ class DryRun:
     that will be in flight, if fewer, for an engine keeps prompts of all.
 
     calls, prompt, reply: requests, and tokens of their prompts and replies (of one that goes on from a reply, the words
-    behind it alone); fresh: tokens of prompts that are read; steps, rows: passes of one token for a batch, and the
+    behind it alone); context: tokens of all prompts whole; fresh: of them those that are read; steps, rows: passes of one token for a batch, and the
     replies in them; longest: tokens of the longest prompt with the longest reply that it allows; seconds: what
     counting itself took.
     """
@@ -40,30 +40,31 @@ class DryRun:
             self.kept = config.engine.kind == "hf" and not windowed(architecture(shape.architecture, 2))
         self.store = PrefixStore(round(KEPT / weight * share))
         self.calls = 0
-        self.prompt = self.reply = self.fresh = self.steps = self.rows = self.seconds = 0.0
+        self.prompt = self.context = self.reply = self.fresh = self.steps = self.rows = self.seconds = 0.0
         self.longest: int | None = None
 
     def sketched(self) -> Policy:
-        """A model that has not learned to answer: it writes half of what it may or more, which cannot be read, and chooses
-        by the requests' seeds alone."""
+        """A model that has not learned to answer: it writes half of what it may or more, which cannot be read, and
+        chooses by the requests' seeds alone."""
         return EnginePolicy(_Sketch(self), decisions=self.config.env.decisions)
 
     def following(self, rule: Policy) -> Policy:
         """A model that replies as the rule does."""
-        return _Following(rule, self)
+        return _CountedRule(rule, self)
 
     def count(self, requests: Sequence[Request], replies: Sequence[str]) -> list[Completion]:
         """Count requests that an engine gets at once, and their replies as it would return them."""
-        start = time.process_time()
+        start = time.thread_time()
         said = [self._completion(*pair) for pair in zip(requests, replies, strict=True)]
         sampled = [self._sampled(r, reply) for r, reply in zip(requests, said, strict=True)]
         for request, reply, tokens in zip(requests, said, sampled, strict=True):
             before = request.before
             new = len(reply.prompt_ids) - (len(before.prompt_ids) + len(before.token_ids) if before else 0)
             self.calls, self.prompt, self.reply = self.calls + 1, self.prompt + self.weight * new, self.reply + tokens
+            self.context += self.weight * len(reply.prompt_ids)
             self.longest = max(self.longest or 0, round(self.weight * len(reply.prompt_ids) + request.max_tokens))
         self._batches(said, [bool(request.choices) for request in requests], sampled)
-        self.seconds += time.process_time() - start
+        self.seconds += time.thread_time() - start
         return said
 
     def _completion(self, request: Request, text: str) -> Completion:
@@ -129,7 +130,7 @@ class _Sketch:
         pass
 
 
-class _Following:
+class _CountedRule:
     """A rule whose replies are counted as a model's."""
 
     def __init__(self, rule: Policy, run: DryRun):

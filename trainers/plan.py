@@ -48,7 +48,8 @@ class EpisodeCounts:
 
     steps, rows: passes of one token for a batch of replies, an episode's share of them, and the replies in these
     passes; fresh: the share of the prompts' tokens that an engine reads, the rest being kept from other prompts;
-    longest: tokens of the longest prompt of all with the longest reply that it allows, None where it was not counted.
+    longest: tokens of the longest prompt of all with the longest reply that it allows, None where it was not counted;
+    context: tokens of a call's prompt, with the reply that it goes on from, None where they are prompt / calls.
     """
 
     calls: float
@@ -59,10 +60,17 @@ class EpisodeCounts:
     rows: float
     fresh: float = 1.0
     longest: int | None = None
+    context: float | None = None
 
     @property
     def tokens(self) -> float:
         return self.prompt + self.reply
+
+    @property
+    def call(self) -> float:
+        """Tokens of a call's whole prompt and its reply."""
+        calls = max(self.calls, 1)
+        return (self.prompt / calls if self.context is None else self.context) + self.reply / calls
 
 
 @dataclass(frozen=True)
@@ -242,7 +250,8 @@ def probe(system: System[Any], config: Config, shape: ModelShape) -> EpisodeCoun
     def played(some: Sequence[Any]) -> DryRun:
         run = DryRun(config, shape, *_tokenizer(config), share=share)
         policy: Policy = run.following(system.fixed[teacher]()) if teacher else run.sketched()
-        run.seconds = _timed(lambda: play(stage, some, policy, seed=config.seed, title="Probe")) - run.seconds
+        taken = _timed(lambda: play(stage, some, policy, seed=config.seed, title="Probe"))
+        run.seconds = max(0.0, taken - run.seconds)
         return run
 
     played(chosen[:1])  # what is read or built at the first retrieval
@@ -250,7 +259,9 @@ def probe(system: System[Any], config: Config, shape: ModelShape) -> EpisodeCoun
     calls, read, sampled, fresh, steps, rows, seconds = (
         n / len(chosen) for n in (run.calls, run.prompt, run.reply, run.fresh, run.steps, run.rows, run.seconds)
     )
-    return EpisodeCounts(calls, read, sampled, seconds, steps, rows, fresh / read if read else 1.0, run.longest)
+    steps *= min(1.0, len(chosen) / min(config.engine.max_batch, config.env.in_flight))  # of batches as full as can be
+    share_read, context = (fresh / read if read else 1.0), run.context / max(run.calls, 1)
+    return EpisodeCounts(calls, read, sampled, seconds, steps, rows, share_read, run.longest, context)
 
 
 def _counter(config: Config) -> Callable[[str], float]:
@@ -269,29 +280,29 @@ def _tokenizer(config: Config) -> tuple[Callable[[str], Ids], float]:
 
         with suppress(OSError, ValueError):
             tokenizer = AutoTokenizer.from_pretrained(model_path(config))
-            return lambda text: tuple(tokenizer(text)["input_ids"]), 1.0
+            return lambda text: tuple(tokenizer.encode(text, add_special_tokens=False)), 1.0
     numbers: dict[str, int] = {}
     return lambda text: tuple(numbers.setdefault(word, len(numbers)) for word in text.split()), TOKENS_A_WORD
 
 
 def measure(config: Config, shape: ModelShape, counted: EpisodeCounts) -> Speed:
     """Speeds of the whole model, from fewer of its layers at true width."""
-    length = int(max(16, min(TIMED, counted.tokens / max(counted.calls, 1))))
+    length = int(max(16, min(TIMED, counted.call)))
     rows = max(1, TIMED // length)
     reply = int(max(1, min(length // 2, counted.reply / max(counted.calls, 1))))
     batch = min(config.engine.max_batch, 64)
-    train, read = _of_all(
-        lambda layers: _row_seconds(config, shape, layers, rows, length, reply), 2, max(3, min(6, shape.layers)), shape
+    train, read = of_all_layers(
+        lambda layers: _row_seconds(config, shape, layers, rows, length, reply), 2, min(6, shape.layers), shape
     )
     # one token for each row reads all weights: of few layers they would stay in the processor's cache
     weighty = min(shape.layers, max(2, ceil(UNCACHED / _item(config) / max(1, shape.linear // shape.layers))))
     more = min(shape.layers, 2 * weighty)
-    one, all_rows = _of_all(lambda some: _step_seconds(config, shape, some, length, batch), weighty, more, shape)
+    one, all_rows = of_all_layers(lambda some: _step_seconds(config, shape, some, length, batch), weighty, more, shape)
     row = max(0.0, all_rows - one) / max(1, batch - 1)
     return Speed(rows * length / train, rows * length / read, max(0.0, one - row), row)
 
 
-def _of_all(
+def of_all_layers(
     seconds: Callable[[int], tuple[float, float]], few: int, more: int, shape: ModelShape
 ) -> tuple[float, float]:
     """Both seconds of so many layers, drawn out from few and more layers to all of them."""

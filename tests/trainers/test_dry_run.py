@@ -105,21 +105,23 @@ def test_what_goes_on_from_a_reply_counts_its_own_words_alone() -> None:
     (before,) = run.count([Request(record, 20)], ["1 " * 10])
     run.count([Request(record, 20, ("1", "2"), before=before, head="50 51")], ["2"])
     assert (run.calls, run.prompt, run.reply, run.longest) == (2, 42, 11, 72)
-    assert run.fresh == 40 + 3  # of the reply all but its last token has been read
+    assert (run.context, run.fresh) == (40 + 52, 40 + 3)  # of the reply all but its last token has been read
 
 
 ACT = Act("top", "answer", "three short words", max_tokens=40)
 CHOICE = replace(ACT, prompt="ten " * 10, choices=("stop", "go on"), max_tokens=20)
 
 
-def probed(monkeypatch: pytest.MonkeyPatch, play: Any, teacher: str | None, rule: Any = None) -> Any:
+def probed(
+    monkeypatch: pytest.MonkeyPatch, play: Any, teacher: str | None, rule: Any = None, flight: int = 24
+) -> Any:
     monkeypatch.setattr("ghar.trainers.plan.play", play)
     monkeypatch.setattr("ghar.trainers.plan.stage_of", lambda *_: None)
     system: Any = SimpleNamespace(
         cases=SimpleNamespace(train=list(range(30))), teacher_variant=lambda: None, fixed={"rule": lambda: rule},
         training=SimpleNamespace(teacher=teacher),
     )  # fmt: skip
-    return probe(system, load(["env.in_flight=24", "engine.max_batch=24"]), TINY)
+    return probe(system, load([f"env.in_flight={flight}", f"engine.max_batch={flight}"]), TINY)
 
 
 def test_a_probe_sketches_a_model_that_chooses_and_writes_by_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,6 +140,19 @@ def test_a_probe_sketches_a_model_that_chooses_and_writes_by_the_seed(monkeypatc
     sampled = [*written, *(written[seed] for seed in range(1, 24, 2))]
     assert counted.reply == pytest.approx((sum(sampled) + 24 * 1.5) / 24)
     assert counted.rows > counted.steps > 2 * 39 / 24  # some wait for the longest reply of their batch
+
+
+def test_of_fewer_episodes_than_a_batch_holds_passes_are_shared_by_as_many_as_it_would(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """24 replies of 40 tokens take 39 passes, and so do 96 in one batch."""
+    said = FunctionPolicy(lambda act: "so " * 40)
+
+    def play(stage: Any, cases: Any, policy: Any, **_: Any) -> None:
+        policy.answer([ACT] * len(cases), range(len(cases)))
+
+    few, many = (probed(monkeypatch, play, "rule", said, flight) for flight in (24, 96))
+    assert (few.steps, many.steps) == (pytest.approx(39 / 24), pytest.approx(39 / 96)) and few.rows == many.rows
 
 
 def test_a_probe_counts_what_the_rule_replies_where_it_teaches(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from transformers import LlamaConfig
@@ -16,7 +17,16 @@ from ghar.inputs import missing
 from ghar.launch.entry import load
 from ghar.trainers import memory
 from ghar.trainers.memory import checkpoint_copy, estimate, fitted, shape_of, shaped
-from ghar.trainers.plan import EpisodeCounts, PlanPhase, Speed, make_plan, phases_of, show
+from ghar.trainers.plan import (
+    EpisodeCounts,
+    PlanPhase,
+    Speed,
+    make_plan,
+    measure,
+    of_all_layers,
+    phases_of,
+    show,
+)  # fmt: skip
 from tests.running import run_python
 from tests.trainers.test_activation_memory import architecture
 
@@ -104,6 +114,39 @@ def test_the_host_holds_the_process_and_prompts_as_long_as_the_probes(
     assert make_plan(alone, (1, gpu)).host == 3 * GIB + 4 * shape.weights
 
 
+def test_seconds_of_a_few_layers_are_drawn_out_to_all() -> None:
+    """Ten seconds and two a layer; where both numbers are all of the layers, these are timed."""
+    timed: list[int] = []
+
+    def seconds(layers: int) -> tuple[float, float]:
+        timed.append(layers)
+        return 10.0 + 2 * layers, 5.0
+
+    shape = replace(TINY, layers=30)
+    assert of_all_layers(seconds, 2, 6, shape) == (pytest.approx(70), pytest.approx(5)) and timed == [2, 6]
+    assert of_all_layers(seconds, 30, 30, shape) == (70, 5) and timed[2:] == [30]
+    assert of_all_layers(seconds, 2, 1, replace(shape, layers=1)) == (12, 5)
+
+
+def test_a_sampled_token_is_timed_on_more_weights_than_a_processor_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of layers of 16 MiB all 10; of those of 128 MiB two and four; a row costs what a batch takes more than one."""
+    timed: list[int] = []
+
+    def step(config: Any, shape: Any, layers: int, length: int, batch: int) -> tuple[float, float]:
+        timed.append(layers)
+        return 1.0 * layers, 1.0 * layers + 0.7 * (batch - 1)
+
+    monkeypatch.setattr("ghar.trainers.plan._step_seconds", step)
+    monkeypatch.setattr("ghar.trainers.plan._row_seconds", lambda *_: (1.0, 1.0))
+    config = load(["engine.max_batch=8", "model.dtype=float32"])
+    for megabytes, at in ((16, [10]), (128, [2, 4])):
+        shape = replace(TINY, layers=10, linear=10 * megabytes * 2**20 // 4)
+        speed = measure(config, shape, COUNTED)
+        assert (speed.step, speed.row) == (pytest.approx(10 - 0.7), pytest.approx(0.7))
+        assert timed == at
+        timed.clear()
+
+
 @pytest.mark.parametrize("teacher", ["scripted", "another"])
 def test_attempts_and_rehearsed_episodes_by_hand(tmp_path: Path, teacher: str) -> None:
     """2 of at most 3 attempts, as many opposite ones as half the samples, and of two other variants 0.5 and 0.25."""
@@ -131,7 +174,7 @@ def test_a_plan_of_the_demo_is_made_without_training_anything(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_under_torchrun_the_plan_is_of_all_processes_and_printed_once(
+def test_under_torchrun_the_plan_isof_all_layers_processes_and_printed_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """No process group exists yet: the launcher's variables say how many there will be."""
