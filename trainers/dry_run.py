@@ -25,9 +25,9 @@ class DryRun:
     that will be in flight, if fewer, for an engine keeps prompts of all.
 
     calls, prompt, reply: requests, and tokens of their prompts and replies (of one that goes on from a reply, the words
-    behind it alone); context: tokens of all prompts whole; fresh: of them those that are read; steps, rows: passes of one token for a batch, and the
-    replies in them; longest: tokens of the longest prompt with the longest reply that it allows; seconds: what
-    counting itself took.
+    behind it alone); context: tokens of all prompts whole; fresh: of them those that are read; steps, rows: passes of
+    one token for a batch, and the replies in them; longest: tokens of the longest prompt with the longest reply that it
+    allows; seconds: what counting itself took.
     """
 
     def __init__(
