@@ -60,7 +60,7 @@ def rows_of(system: System[DischargeQuestion], name: str) -> list[dict[str, Any]
         base = {
             "sample_id": case.sample_id, "subject_id": case.subject_id, "correct": right, "errors": [], "seconds": 0.0,
             "retrieved": episode.prediction.history[0].retrieved, "prompt_tokens": 0, "completion_tokens": 0,
-            "failure": episode.failure, "turns": episode.turns,
+            "failure": episode.failure, "turns": [vars(turn) for turn in episode.turns],
         }  # fmt: skip
         rows.append({**base, **system.report.row(episode, case, system.variants[name])})
     return rows
