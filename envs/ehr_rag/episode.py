@@ -239,6 +239,8 @@ class EhrRagEpisodes:
         card, template = case.reads.card, self.templates[role]
         unread = NOTHING if self.brief else ""  # what a method does not read has no heading in a full prompt
         no_search = unread if role in ("predict", "weigh") else NOTHING
+        argued = {side: fields[side] for side in ("support", "oppose") if side in fields}
+        fields |= {side: argument or NOTHING for side, argument in argued.items()}  # a side that says nothing is shown
         prompt = template.render(
             title=card.title, category=card.category, description=card.description, definition=card.definition,
             numbers=card.numbers, positive=card.positive, negative="0", kind=card.kind, advice=card.advice,
@@ -246,9 +248,8 @@ class EhrRagEpisodes:
             indicators=shown.numbers or unread, evidence=shown.text or NOTHING,
             queries=(APART if self.brief else "\n").join(asked) or no_search, **fields,
         )  # fmt: skip
-        argued = tuple(fields[side] for side in ("support", "oppose") if side in fields)
         facts = {"case": case, "shown": shown, "asked": asked, "path": path, "names": names, "keep": self.spec.keep}
-        facts |= {"arguments": argued}
+        facts |= {"arguments": tuple(argued.values())}
         return Act(agent, role, prompt, (), template.max_tokens, step, parse, facts, options)
 
 

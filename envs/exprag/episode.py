@@ -91,7 +91,8 @@ class ExpragEpisodes:
 
     def _writer(self, question: DischargeQuestion, ranked: Evidence) -> Callable[[str, Evidence, int], Act]:
         def write(draft: str, evidence: Evidence, step: int) -> Act:
-            return self._act("answer", question, ranked, evidence, draft, as_text, step)
+            so_far = draft or NOTHING  # that the next sentence is the first one is shown
+            return self._act("answer", question, ranked, evidence, so_far, as_text, step)
 
         return write
 

@@ -118,16 +118,31 @@ def parse_label(reply: str, labels: Sequence[str]) -> Parsed:
     in it, but for a last sentence "The answer is yes."
     Errors: "empty", "no_label", "ambiguous_label" (several different labels, or one that is taken back).
     """
+    return _read_label(reply, labels)[0]
+
+
+def label_start(reply: str, labels: Sequence[str]) -> int | None:
+    """Find where the label begins that `parse_label` reads; None where it reads none."""
+    return _read_label(reply, labels)[1]
+
+
+def _read_label(reply: str, labels: Sequence[str]) -> tuple[Parsed, int | None]:
+    """Read the label (see `parse_label`) and the place in the reply where it begins."""
     text = reply.strip()
     if not text:
-        return Parsed(None, "empty")
+        return Parsed(None, "empty"), None
     lowered, short = tuple(label.lower() for label in labels), len(text) <= MOST
     text, grammar = small(text[-MOST:]), _grammar(lowered)
+    begin = len(reply.rstrip()) - len(text)  # in the reply, of the part where the label is searched
     said = last_answer(text)
     if said is None:
-        found = grammar.sentence.search(text[-LINE:]) or (_bare(text, grammar) if short else None)
+        if (found := grammar.sentence.search(text[-LINE:])) is not None:
+            begin += max(0, len(text) - LINE)
+        elif short:
+            found = _bare(text, grammar)
         shown = text[:LINE]
     else:
+        begin += said.end - len(said.text)
         found = grammar.head.match(said.text)
         shown = said.text
         rest = "" if found is None else shown[found.end() :]
@@ -135,10 +150,10 @@ def parse_label(reply: str, labels: Sequence[str]) -> Parsed:
             found = None
     if found is None:
         several = len({other[0] for other in grammar.mention.finditer(shown)}) > 1
-        return Parsed(None, "ambiguous_label" if several else "no_label")
+        return Parsed(None, "ambiguous_label" if several else "no_label"), None
     if said is not None and _contradicted(text, said, found[1], grammar):
-        return Parsed(None, "ambiguous_label")
-    return Parsed(lowered.index(found[1]))
+        return Parsed(None, "ambiguous_label"), None
+    return Parsed(lowered.index(found[1])), begin + found.start(1)
 
 
 def answer_line(text: str) -> str | None:

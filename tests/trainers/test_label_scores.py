@@ -90,6 +90,41 @@ def test_a_number_stands_for_its_label(
     assert found == pytest.approx(directly(engine, tokenizer, before, ("0", "1"), False), abs=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "label", "labels", "numbered"),
+    [
+        ("Answer:", " 1 (yes)", 1, ("no", "yes"), True),
+        ("Answer:", " 0, no.", 0, ("no", "yes"), True),
+        ("Answer:", " yes, because yes", 1, ("no", "yes"), False),
+        ("answer:", " 3 (2 drugs, 3 diagnoses)", 1, ("2", "3"), False),
+        ("3 findings. The answer is:", " 3", 1, ("2", "3"), False),
+        ("2 findings, 1 drug.\nAnswer (final):", " 1", 1, ("no", "yes"), True),
+        ("yes? 1 <answer>", " 1</answer>", 1, ("no", "yes"), True),
+        ("1 drug. answer：", " 1", 1, ("no", "yes"), True),
+        ("2 drugs. The answer is", " 1.", 1, ("no", "yes"), True),
+        ("", "1\nbecause of 1 drug", 1, ("no", "yes"), True),
+        ("1 drug, no doubt", " yes", 1, ("no", "yes"), False),  # no answer line: another parser read it
+        ("answer:", " 1 day or so", 1, ("0 days", "1 day"), False),
+    ],
+)  # fmt: skip
+def test_the_label_stands_where_the_parser_reads_it(
+    engine: HFEngine, tokenizer: Any, before: str, after: str, label: int, labels: tuple[str, ...], numbered: bool
+) -> None:
+    episode = answered(tokenizer, before + after, label)
+    (found,) = label_probabilities(engine, tokenizer, [episode], labels)
+    said = episode.turns[0].completion
+    text = tokenizer.decode(said.token_ids, skip_special_tokens=True)
+    names = ("0", "1") if numbered else labels
+    start = text.index(names[label], text.index(before) + len(before))
+    assert found is not None
+    assert found == pytest.approx(directly(engine, tokenizer, text[:start].rstrip(" "), names, False), abs=1e-6)
+
+
+def test_a_number_without_an_answer_line_is_no_label(engine: HFEngine, tokenizer: Any) -> None:
+    episode = answered(tokenizer, "gout and 1 drug", 1)
+    assert label_probabilities(engine, tokenizer, [episode], ("no", "yes")) == [None]
+
+
 def test_numbers_and_names_behind_the_same_words_are_told_apart(engine: HFEngine, tokenizer: Any) -> None:
     before, labels = " 2 findings, answer:", ("2", "3")
     named, numbered = (answered(tokenizer, f"{before} {name}".strip(), 1) for name in ("3", "1"))

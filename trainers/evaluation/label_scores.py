@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from scipy.special import logsumexp, softmax
 
 from ghar.episode import Completion, Episode, Reply
+from ghar.llm.answer_line import last_answer, small
 from ghar.llm.engine import Engine, score_shared
 from ghar.llm.model_facts import facts_of
+from ghar.llm.parsing import label_start, parse_label
 from ghar.llm.tokens import Tokenizer, told_apart
-
-ANSWER = "answer:"  # what prompts ask for before a label
 
 
 def label_probabilities(
@@ -67,17 +67,47 @@ def _slot(
     reply = _deciding(episode)
     if reply is None or episode.prediction.label is None:
         return None
+    text = tokenizer.decode(reply.token_ids, skip_special_tokens=True)
+    place = _place(text, labels, episode.prediction.label)
+    if place is None:
+        return None
+    names, start = place
+    kept, separator = _before(tokenizer, reply, text, start)
+    key = separator if names is labels else f"{separator}\0"
+    if key not in spelled:
+        ids = [tuple(tokenizer.encode(separator + name, add_special_tokens=False)) for name in names]
+        spelled[key] = told_apart(ids, facts_of(tokenizer).end)
+    return (*reply.prompt_ids, *kept), spelled[key]
+
+
+def _place(text: str, labels: Sequence[str], label: int) -> tuple[Sequence[str], int] | None:
+    """Find where the text names the label, and whether by a name of `labels` or by a number (the names come back).
+
+    It is the place that `parse_label` reads. In a text that another parser read, it is the first mention by name or
+    number behind the answer, or else the last mention by name.
+    """
     numbers = [str(i) for i in range(len(labels))]
-    for names, behind in ((labels, True), (numbers, True), (labels, False)):
-        found = _before(tokenizer, reply, names[episode.prediction.label], behind)
-        if found is not None:
-            kept, separator = found
-            key = separator if names is labels else f"{separator}\0"
-            if key not in spelled:
-                ids = [tuple(tokenizer.encode(separator + name, add_special_tokens=False)) for name in names]
-                spelled[key] = told_apart(ids, facts_of(tokenizer).end)
-            return (*reply.prompt_ids, *kept), spelled[key]
-    return None
+    for names in (labels, numbers):
+        start = label_start(text, names)
+        if start is not None and parse_label(text, names).value == label:
+            return names, start
+    stated = last_answer(small(text))
+    if stated is not None:
+        first = stated.end - len(stated.text)
+        # of a name and a number at one place the longer counts: "1 day", not "1"
+        mentions = [(start, -len(names[label]), names) for names in (labels, numbers)
+                    for start in _mentions(text, names[label]) if start >= first]  # fmt: skip
+        if mentions:
+            start, _, names = min(mentions, key=lambda mention: mention[:2])
+            return names, start
+    starts = _mentions(text, labels[label])
+    return (labels, starts[-1]) if starts else None
+
+
+def _mentions(text: str, name: str) -> list[int]:
+    """Find where a text names a label, as a word of its own."""
+    pattern = rf"(?<![a-z0-9]){re.escape(name.lower())}(?![a-z0-9])"
+    return [found.start() for found in re.finditer(pattern, small(text))]
 
 
 def _deciding(episode: Episode) -> Completion | None:
@@ -92,17 +122,13 @@ def _is_label(reply: Reply, label: int | None) -> bool:
     return isinstance(reply.value, int) and not isinstance(reply.value, bool) and reply.value == label
 
 
-def _before(
-    tokenizer: Tokenizer, reply: Completion, label: str, behind: bool
-) -> tuple[tuple[int, ...], str] | None:
-    """The reply's tokens that end before its last mention of `label`, and the characters between the two; None where
-    it does not mention it. behind: only what stands behind the last "answer:", if there is one."""
-    text = tokenizer.decode(reply.token_ids, skip_special_tokens=True)
-    first = text.lower().rfind(ANSWER) + 1 if behind else 0
-    mention = rf"(?<![a-z0-9]){re.escape(label.lower())}(?![a-z0-9])"
-    starts = [found.start() for found in re.finditer(mention, text.lower()) if found.start() >= first]
-    for n in range(len(reply.token_ids) - 1, -1, -1) if starts else ():
+def _before(tokenizer: Tokenizer, reply: Completion, text: str, start: int) -> tuple[tuple[int, ...], str]:
+    """Return the reply's tokens that end before its character `start`, and the characters between the two.
+
+    text: the reply, decoded.
+    """
+    for n in range(len(reply.token_ids) - 1, 0, -1):
         before = tokenizer.decode(reply.token_ids[:n], skip_special_tokens=True)
-        if len(before) <= starts[-1]:
-            return reply.token_ids[:n], text[len(before) : starts[-1]]
-    return None
+        if len(before) <= start:
+            return reply.token_ids[:n], text[len(before) : start]
+    return (), text[:start]

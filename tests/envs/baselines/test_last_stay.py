@@ -71,6 +71,16 @@ def test_the_end_of_a_stay_that_is_asked_for_is_not_read():
     assert told(train).tolist() == [1, 2] * 10 and lengths(train).tolist() == [1, 2, 6, 7] * 5
 
 
+def test_the_own_stay_is_not_read_where_no_outcome_has_a_time():
+    """A label file of long stay, asked at the discharge; a few outcomes that are known later do not open the task."""
+    stays = [after(i, days, int(days >= 5), None) for i, days in enumerate([1, 2, 6, 7] * 5)]
+    later = [after(20 + i, days, 1) for i, days in enumerate([6, 7])]
+    for known in (known_of(stays), known_of([*stays, *later])):
+        model = fit_last_stay(known)
+        assert not model.lengths.own and np.isnan(model.lengths(known.train)).all()
+    assert fit_last_stay(known_of([*later, stays[0]])).lengths.own
+
+
 def test_a_stay_that_is_not_over_is_not_read():
     sample, end = after(1, 4, 0)
     lengths = StayLengths({1: end})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -106,6 +107,16 @@ def test_two_paths_go_side_by_side(corpus: EventCorpus) -> None:
     assert "] 49" in weigh.prompt and "] 44" not in weigh.prompt and "] 45" in weigh.prompt
 
 
+@pytest.mark.parametrize("side, heading", [
+    ("support", "Argument that the outcome will occur:\n"), ("oppose", "Argument that it will not:\n"),
+])  # fmt: skip
+def test_a_side_without_an_argument_keeps_its_section(corpus: EventCorpus, side: str, heading: str) -> None:
+    episode, found = play(corpus, Says(**{side: " "}), episodes(), case())
+    weigh = next(r.effect for r in episode.trace if isinstance(r.effect, Act) and r.effect.role == "weigh")
+    assert f"{heading}(nothing)\n" in weigh.prompt
+    assert found.arguments[side] == "" and weigh.facts["arguments"] == tuple(found.arguments.values())
+
+
 def test_one_path_may_end_before_the_other(corpus: EventCorpus) -> None:
     policy = Says(refine=lambda act: "ENOUGH" if act.facts["path"] == "support" else f"drug {act.step}")
     episode, found = play(corpus, policy, episodes(), case())
@@ -152,7 +163,7 @@ def test_prompts_keep_to_the_budget_and_the_past(corpus: EventCorpus, method: st
 
 @pytest.mark.parametrize("method", ["direct", "rag", "uniform", "rule", "no_ether"])
 def test_a_method_that_reads_no_indicators_is_not_told_that_there_are_none(corpus: EventCorpus, method: str) -> None:
-    episode, _ = play(corpus, Says(), episodes(method), case())
+    episode, _ = play(corpus, Says(), episodes(method), replace(case(), text="admission type: urgent"))
     prompts = [r.effect.prompt for r in episode.trace if isinstance(r.effect, Act)]
     assert not any("Measurements:" in prompt or "(nothing)" in prompt for prompt in prompts if "weigh" not in prompt)
     assert "Record:\n<data>\n[" in prompts[-1]

@@ -194,6 +194,8 @@ def test_flare_within_the_episode() -> None:
     episode, corpus = play(policy, spec=ExpragSpec("full", 2, 4, 50, flare=True), pieces=pieces)
     assert [r.query for r in corpus.asked[1:]][-1] == "Maybe sepsis." and len(corpus.asked) == 3
     assert [act.role for act in policy.acts] == ["answer", "answer", "answer", "predict"]
+    assert all("Worked out so far:\n(none)\n" in act.prompt for act in policy.acts[:2])
+    assert "Worked out so far:\nIt is sepsis.\n" in policy.acts[2].prompt
     assert "It is sepsis." in policy.acts[-1].prompt and episode.prediction.label == 1
 
 
