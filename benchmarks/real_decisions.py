@@ -120,7 +120,9 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     turns = [(turn, decides) for row in rows for turn, decides in zip(row["turns"], row["decisions"], strict=True)]
     decisions = [turn for turn, decides in turns if decides]
     free = [turn for turn, decides in turns if not decides]
-    completed = [turn["role"] for turn, _ in turns if turn.get("completed")]
+    completed = [
+        turn["role"] for row in rows for turn, chosen in zip(row["turns"], _completed(row), strict=True) if chosen
+    ]
     return {
         "patients": len({row["subject_id"] for row in rows}),
         "decisions": len(decisions),
@@ -136,3 +138,8 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "retrievals": sum(len(row["lookups"]) for row in rows),
         "empty retrievals": sum(not lookup["found"] for row in rows for lookup in row["lookups"]),
     }
+
+
+def _completed(row: Mapping[str, Any]) -> Sequence[bool]:
+    """Read of each turn whether its decision was chosen; rows of earlier versions have a column of their own for it."""
+    return row.get("completed") or [turn.get("completed", False) for turn in row["turns"]]

@@ -331,6 +331,7 @@ def _trained_on(run: TrainingRun, examples: Sequence[TokenExample]) -> dict[str,
     made = isinstance(run.system.training.pretraining, DemoPretraining | str) and run.config.model.kind == "demo"
     base = base_steps(run.checkpoints / BASE, trainer.base.steps) * trainer.base.batch if made else 0
     updates = [row for row in run.folder.metrics() if row["phase"] == "rl" and row["step"]]
+    made_updates = max((row["step"] for row in updates), default=0)
     played = max(1, trainer.rl.episodes // trainer.rl.attempts) * trainer.rl.attempts
     epochs = trainer.warmup.epochs
     return {
@@ -338,15 +339,19 @@ def _trained_on(run: TrainingRun, examples: Sequence[TokenExample]) -> dict[str,
         "SFT replies": epochs * len(examples),
         "SFT reply tokens": epochs * sum(len(one.completion_ids) for one in examples),
         "SFT prompt tokens": epochs * sum(len(one.prompt_ids) for one in examples),
-        "episodes": len(updates) * played,
-        "episode reply tokens": _counted(updates, "train/tokens/reply"),
-        "episode prompt tokens": _counted(updates, "train/tokens/prompt"),
+        "episodes": made_updates * played,
+        **episode_tokens(updates),
     }
 
 
-def _counted(updates: Sequence[Mapping[str, Any]], name: str) -> int:
-    """Add up a number of all updates; 0 where one of them was made before it was counted."""
-    return int(sum(row[name] for row in updates)) if all(name in row for row in updates) else 0
+def episode_tokens(updates: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Add up the tokens of all updates, without a number that one of them was made too early to have."""
+    names = {"episode reply tokens": "train/tokens/reply", "episode prompt tokens": "train/tokens/prompt"}
+    return {
+        title: int(sum(row[name] for row in updates))
+        for title, name in names.items()
+        if all(name in row for row in updates)
+    }
 
 
 def _logger(config: Config, system: System[Any], folder: RunFolder) -> Logger:

@@ -55,7 +55,8 @@ class DirectSamples:
             )
         direct = frozenset(table.filter(~pl.col("retrieved"))["sample_id"])  # null, a failed episode, decided nothing
         if os.environ.get("RANK", "0") == "0":  # under torchrun one process speaks for all
-            print(f"{len(direct)} of {len(there)} training samples are answered from the record alone.", flush=True)
+            number = f"{len(direct & asked)} of {len(asked)} training samples"
+            print(f"{number} that the teacher tries are answered from the record alone.", flush=True)
         return direct
 
 

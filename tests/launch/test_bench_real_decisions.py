@@ -31,6 +31,12 @@ def test_decisions_are_counted_apart_from_free_replies() -> None:
     }  # fmt: skip
 
 
+def test_rows_of_before_say_in_a_column_which_decisions_were_chosen() -> None:
+    old = row(1, [turn("retrieve", "yes"), turn("predict", "no")], [True, True], completed=[True, False])
+    old["turns"][-1].pop("completed")
+    assert summary([old])["chosen behind a reply that left it open, by role"] == {"retrieve": 1}
+
+
 def test_systems_and_demos_can_be_chosen_and_a_refusal_is_a_result(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("GHAR_SHARED", str(tmp_path))  # no tables there
     found = real_decisions(tmp_path, ["system=exprag", "data=eicu"], share=0.1)

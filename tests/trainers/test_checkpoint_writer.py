@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 
+from ghar.device import GIB
 from ghar.disk import full_disk_told
 from ghar.envs.play import stage_of
 from ghar.errors import BadInput
@@ -263,7 +264,7 @@ def test_the_thread_writes_as_the_process_that_began_it(tmp_path: Path, held: He
 
 
 def test_without_room_for_a_copy_it_is_written_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """Which is told once."""
+    """The warning is printed once."""
     for room, has_room in ((0.0, True), (1e18, False)):
         writer = CheckpointWriter(tmp_path, MODEL, KEEP, room)
         assert writer.has_room() is writer.has_room() is has_room
@@ -272,6 +273,14 @@ def test_without_room_for_a_copy_it_is_written_at_once(tmp_path: Path, capsys: p
         writer.begin(lambda: some(1))
         writer.save(lambda: some(2))
         assert find(tmp_path) == tmp_path / "step-2" and writer._open is None
+
+
+def test_the_warning_has_the_memory_of_the_process_that_has_least(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(checkpoint_writer, "gather", lambda one: [(8 * GIB, 99 * GIB), (8 * GIB, 3 * GIB)])
+    assert not CheckpointWriter(tmp_path, MODEL, KEEP, 8 * GIB).has_room()
+    assert "8.0 GiB of host memory, of which 3.0 are free" in capsys.readouterr().out
 
 
 def test_a_critic_baselines_state_is_a_copy():

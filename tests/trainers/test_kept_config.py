@@ -74,6 +74,15 @@ def test_a_half_trained_run_goes_on_without_a_length_that_is_cancelled(
             open_run(load(words))
 
 
+def test_an_exprag_run_from_before_label_only_sft_goes_on(tmp_path: Path) -> None:
+    words = ["system=exprag", "task=los", f"run_dir={tmp_path}"]
+    values = kept(*words)
+    del values["system"]["label_epochs"]
+    assert upgraded(values) == kept(*words)
+    RunFolder.open(tmp_path).write_config(yaml.safe_dump(values))
+    assert open_run(load(words)) == (RunFolder(tmp_path), True)
+
+
 @pytest.mark.parametrize("asked", ["auto", "zero3"])
 def test_a_run_keeps_its_way_of_sharing_out_where_it_is_left_open(asked: str, tmp_path: Path) -> None:
     words = [f"run_dir={tmp_path}", "deepspeed=auto", f"deepspeed.zero={asked}"]

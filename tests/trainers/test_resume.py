@@ -16,6 +16,7 @@ from ghar.config import Config
 from ghar.errors import BadInput
 from ghar.launch.entry import load
 from ghar.metrics.runfolder import RunFolder
+from ghar.trainers.recipe import episode_tokens
 from ghar.trainers.runs.resume import FREE, occupied, open_run
 from tests.running import ends
 from tests.trainers.killing import train_until
@@ -172,3 +173,10 @@ def test_a_run_folder_is_trained_in_by_one_process(tmp_path: Path):
             pass
     with occupied(tmp_path):
         pass
+
+
+def test_tokens_that_an_earlier_version_did_not_count_are_left_out() -> None:
+    counted = {"train/tokens/reply": 5.0, "train/tokens/prompt": 7.0}
+    assert episode_tokens([counted, counted]) == {"episode reply tokens": 10, "episode prompt tokens": 14}
+    assert episode_tokens([{"train/tokens/prompt": 1.0}, counted]) == {"episode prompt tokens": 8}
+    assert episode_tokens([{}, counted]) == {}

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from ghar.config import Config
+from ghar.envs.records import Records
+from ghar.envs.system import build
 from ghar.errors import BadInput
 from ghar.launch.entry import load
-from ghar.trainers.evaluation.weights import RunStages, find
+from ghar.trainers.evaluation.weights import RunStages, find, lacking_variants, without_variants
 
 
 def test_a_runs_own_sft_is_a_saved_model_and_no_step(tmp_path: Path) -> None:
@@ -24,3 +28,23 @@ def test_a_runs_own_sft_is_a_saved_model_and_no_step(tmp_path: Path) -> None:
     assert find(load(["task=read", f"eval.checkpoint={step}"])) == RunStages(sft.parent, step)
     with pytest.raises(BadInput, match="is no checkpoint"):
         find(load(["task=read", f"eval.checkpoint={tmp_path}"]))
+
+
+def test_a_variant_whose_stage_a_trained_run_lacks_is_not_played_by_the_base(
+    small_config: Callable[..., Config], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An EXPRAG run from before label-only SFT has no folder of it; a run that was never trained has no folders."""
+    system, found = build(Records(small_config("system=exprag", "task=los"))), RunStages(tmp_path, None)
+    assert lacking_variants(system, found) == [] and capsys.readouterr().out == ""
+    (tmp_path / "sft").mkdir()
+    (tmp_path / "sft" / "config.json").write_text("{}")
+    assert lacking_variants(system, found) == ["label_sft"]
+    assert capsys.readouterr().out.count("label_sft is left out") == 1
+    listed = without_variants(system, ["label_sft"]).listed
+    assert listed == tuple(name for name in system.listed if name != "label_sft") != system.listed
+    assert lacking_variants(system, found, ["direct", "exprag"]) == []
+    with pytest.raises(BadInput, match=r"label_sft does not exist.*leave this variant out"):
+        lacking_variants(system, found, ["direct", "label_sft"])
+    (tmp_path / "label_sft").mkdir()
+    (tmp_path / "label_sft" / "config.json").write_text("{}")
+    assert lacking_variants(system, found, ["label_sft"]) == lacking_variants(system, found) == []

@@ -27,7 +27,7 @@ from ghar.metrics.runfolder import RunFolder, write_whole
 from ghar.privacy import ask_gate
 from ghar.trainers.evaluation.evaluate import answered_by, played, summarise
 from ghar.trainers.evaluation.predictions import NAME, ExternalModel, outside_rows, samples_of, write_predictions
-from ghar.trainers.evaluation.weights import RunStages, find
+from ghar.trainers.evaluation.weights import RunStages, find, lacking_variants
 from ghar.trainers.rows import Row
 from ghar.trainers.runs.kept_config import kept_config
 from ghar.trainers.runs.models import use_cores
@@ -104,7 +104,7 @@ def compare(
         print(notice, flush=True)
     for name, (system, config, trained) in built.items():
         print(f"{name}: {len(system.cases.test)} test samples", flush=True)
-        chosen = _chosen(system, wanted, trained)
+        chosen = _chosen(system, wanted, find(config) if trained else None)
         if chosen:
             parts[name] = _part(system, config, chosen, trained)
         else:
@@ -175,13 +175,17 @@ def check_patients(built: Mapping[str, System[Any]]) -> None:
                                "be compared.")  # fmt: skip
 
 
-def _chosen(system: System[Any], wanted: Sequence[str], trained: bool) -> list[Variant]:
+def _chosen(system: System[Any], wanted: Sequence[str], run: RunStages | None) -> list[Variant]:
     """The variants to play: those that are `wanted`, else what the system lists; without a trained run its rules, and
-    its main variant by an untrained model."""
+    its main variant by an untrained model. run: the trained one. BadInput where it lacks the weights of one wanted."""
     if wanted:
-        return [system.variants[name] for name in wanted if name in system.variants]
-    if trained:
-        return [system.variants[name] for name in system.listed]
+        named = [name for name in wanted if name in system.variants]
+        if run is not None and named:
+            lacking_variants(system, run, named)
+        return [system.variants[name] for name in named]
+    if run is not None:
+        lacking = lacking_variants(system, run)
+        return [system.variants[name] for name in system.listed if name not in lacking]
     listed = [system.variants[name] for name in system.listed]
     every = system.variants.values()
     rules = [v for v in listed if not system.asks_model(v)] or [v for v in every if v.who in system.fixed]

@@ -30,7 +30,7 @@ from ghar.trainers.evaluation.playing import EvaluationRun, known, threshold, wi
 from ghar.trainers.evaluation.predictions import samples_of, write_predictions
 from ghar.trainers.evaluation.report import conclude
 from ghar.trainers.evaluation.train_test_overlap import check_overlap
-from ghar.trainers.evaluation.weights import LAST, RunStages, answering, find
+from ghar.trainers.evaluation.weights import LAST, RunStages, answering, find, lacking_variants, without_variants
 from ghar.trainers.memory import check_machine
 from ghar.trainers.rows import Row, running_of, summarise
 from ghar.trainers.runs import checkpoint
@@ -73,6 +73,8 @@ def _evaluate(config: Config) -> dict[str, Any]:
     on_main(lambda: check_overlap(config, records))
     system = main_first(lambda: table_of(systems.build(records), records))
     on_main(lambda: ask_gate(config, lambda: system.origin.credentialed))  # once more, of what has been read
+    lacking = on_main(lambda: lacking_variants(system, find(config), config.eval.variants or ()))
+    system = without_variants(system, lacking)
     played = [system.variant(name) for name in config.eval.variants or system.listed]
     if any(map(system.asks_model, played)):  # what rules play loads no model
         on_main(lambda: print_scale(config, training=False))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,40 @@ class RunStages:
         if who == "trained":
             return who if self.step is not None else self.names("sft")
         return who if (self.home / who / "config.json").is_file() else "base"
+
+    def lacks(self, stage: str) -> bool:
+        """Return whether a trained run has no weights of `stage`; a run that was never trained lacks nothing."""
+        return self.sft and not (self.home / stage / "config.json").is_file()
+
+
+def lacking_variants(system: System[Any], found: RunStages, named: Sequence[str] = ()) -> list[str]:
+    """List the variants whose stage (`Training.stages`) the run lacks: the base model would answer in their name.
+
+    named: variants asked for by name. BadInput where one of these lacks its stage; listed ones are printed.
+    """
+    stages = system.training.stages
+    variants = [system.variant(name) for name in named or system.listed]
+    lacking = [variant for variant in variants if variant.who in stages and found.lacks(variant.who)]
+    if named and lacking:
+        raise BadInput(
+            f"{found.home / lacking[0].who} does not exist, whose weights play {lacking[0].name}: leave this variant "
+            "out, or train the run again with it."
+        )
+    for variant in lacking:
+        print(f"{variant.name} is left out: {found.home / variant.who}, whose weights play it, does not exist.")
+    return [variant.name for variant in lacking]
+
+
+def without_variants(system: System[Any], names: Sequence[str]) -> System[Any]:
+    """Take variants out of what an evaluation plays by default."""
+    if not names:
+        return system
+
+    def shortened(own: System[Any]) -> System[Any]:
+        listed = tuple(name for name in own.listed if name not in names)
+        return replace(own, report=replace(own.report, listed=listed))
+
+    return system.adapt(shortened)
 
 
 def find(config: Config) -> RunStages:

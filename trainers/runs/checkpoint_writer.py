@@ -33,7 +33,7 @@ class CheckpointWriter:
     def __init__(self, folder: Path, model: Mapping[str, str], keep: KeepPolicy, room: float = 0.0) -> None:
         self.folder, self.model, self.keep, self.room = folder, model, keep, room
         self._open: _Write | None = None
-        self._is_told = False
+        self._has_warned = False
 
     def __enter__(self) -> CheckpointWriter:
         return self
@@ -55,14 +55,15 @@ class CheckpointWriter:
     def has_room(self) -> bool:
         """Whether every process may `begin`, once what was begun before is published; else it must `save`."""
         self.finish()
-        free = psutil.virtual_memory().available
-        has_room = all(gather(self.room <= free))
-        if not has_room and not self._is_told:
-            self._is_told = True
+        everywhere = gather((self.room, psutil.virtual_memory().available))
+        room, free = min(everywhere, key=lambda one: one[1] - one[0])  # of the process that has least to spare
+        has_room = room <= free
+        if not has_room and not self._has_warned:
+            self._has_warned = True
             if rank() == 0:
                 print(
-                    f"A copy of a checkpoint wants {self.room / GIB:.1f} GiB of host memory, of which {free / GIB:.1f} "
-                    "are free here: where a process has too little, checkpoints are written before the next update.",
+                    f"A copy of a checkpoint wants {room / GIB:.1f} GiB of host memory, of which {free / GIB:.1f} "
+                    "are free in the process that has least: checkpoints are written before the next update.",
                     flush=True,
                 )
         return has_room

@@ -18,6 +18,7 @@ DROPPED: dict[str, dict[str, Any]] = {
     "model": {"heads": 2}, "trainer.base": {"lr": 4e-3}, "rllib": {"hidden": 64}, "retriever": {"batch": 64},
     "engine": {"device": None}, "trainer.rl": {"lr_warmup": 0, "curriculum": 0},
 }  # fmt: skip
+LABEL_EPOCHS = 8  # of EXPRAG runs from before the key, which have no label-only SFT
 LENGTH = 3  # what system.length is wherever system.normalise cancels it, since another value is refused
 PRINTED = {"ratio": ("reference", "eq16"), "critic_target": ("reward", "eq17")}
 
@@ -113,5 +114,9 @@ def _deepspeed(deepspeed: dict[str, Any] | None) -> None:
 
 
 def _system(system: dict[str, Any] | None) -> None:
-    if system is not None and "length" in system and system.get("normalise") != "none":
+    if system is None:
+        return
+    if "length" in system and system.get("normalise") != "none":
         system["length"] = LENGTH
+    if system.get("name") == "exprag":
+        system.setdefault("label_epochs", LABEL_EPOCHS)
