@@ -7,6 +7,7 @@ is trained and no weights are loaded.
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -27,6 +28,7 @@ from ghar.envs.records import Records
 from ghar.envs.system import WORDS, DemoPretraining, System
 from ghar.errors import BadInput
 from ghar.llm.policy import Policy
+from ghar.llm.tensor_parallel import check_gpus, check_shape
 from ghar.llm.vllm_build import free_memory
 from ghar.trainers.activation_memory import architecture
 from ghar.trainers.base import packaged_base
@@ -426,8 +428,11 @@ def show(config: Config) -> Plan | None:
     if int(os.environ.get("RANK", "0")):
         return None
     print_scale(config)
+    if (shape := shape_of(config)) is not None:  # before the cohort is read
+        check_shape(json.loads(shape.architecture), config.engine.gpus)
     if isinstance(config.plan, str):
         return _show_elsewhere(config, config.plan)
+    check_gpus(config.engine.gpus)
     use_cores(config.threads)  # as the run would: its speed is what is measured
     config = fitted(config, processes_of())
     plan = make_plan(config)

@@ -25,7 +25,7 @@ def check_gpus(gpus: int) -> None:
     if processes > 1:
         raise BadInput(
             f"engine.gpus={gpus} is for a run in one process, and this one has {processes}, each with an engine on its "
-            "own GPU: set engine.gpus=1, or start it without torchrun."
+            "own GPU: set engine.gpus=1, or start one process (torchrun --nproc-per-node 1)."
         )
     here = torch.cuda.device_count()
     if here < gpus:

@@ -149,7 +149,7 @@ class VLLMEngine:
 
         # on a CPU, compiling a few counting kernels would cost more than it ever saves
         eager = torch.compiler.set_stance("force_eager") if self.device == "cpu" else nullcontext()
-        with eager, vllm_sync.workers_watched(self._engine):
+        with eager, vllm_sync.watch_workers(self._engine):
             outputs = [output for output in self._engine.step() if output.finished]
         if outputs:
             self._last_reply = time.monotonic()
@@ -228,15 +228,16 @@ class VLLMEngine:
         from ghar.llm import vllm_sync
 
         whole, *adapters = parcels
-        if not adapters or not self._has_base:
-            vllm_sync.send_weights(self._engine, whole.weights)
-            self._has_base = True
-        if adapters:
-            number = next(self._adapter_ids)
-            self._adapter = vllm_sync.swap_adapter(self._engine, adapters[0].adapter, self._adapter, number)
-        elif self._adapter is not None:
-            self._engine.remove_lora(self._adapter.lora_int_id)
-            self._adapter = None
+        with vllm_sync.watch_workers(self._engine):
+            if not adapters or not self._has_base:
+                vllm_sync.send_weights(self._engine, whole.weights)
+                self._has_base = True
+            if adapters:
+                number = next(self._adapter_ids)
+                self._adapter = vllm_sync.swap_adapter(self._engine, adapters[0].adapter, self._adapter, number)
+            elif self._adapter is not None:
+                self._engine.remove_lora(self._adapter.lora_int_id)
+                self._adapter = None
         self.version = version
 
     def check(self, model: Any) -> float:
@@ -263,13 +264,19 @@ class VLLMEngine:
     def sleep(self) -> None:
         """Give GPU memory back until `wake`: weights move to the host, cached keys and values are dropped. Only with
         `settings.sleep`, which a CPU refuses at the start."""
+        from ghar.llm import vllm_sync
+
         if self.settings.sleep:
-            self._engine.sleep(level=1)
+            with vllm_sync.watch_workers(self._engine):
+                self._engine.sleep(level=1)
 
     def wake(self) -> None:
         """Undo `sleep`."""
+        from ghar.llm import vllm_sync
+
         if self.settings.sleep and self._engine.is_sleeping():
-            self._engine.wake_up()
+            with vllm_sync.watch_workers(self._engine):
+                self._engine.wake_up()
 
     def close(self) -> None:
         """Stop vLLM and free its memory; another engine may be built afterwards."""

@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing.util import Finalize
 from typing import Any
 
 import numpy as np
@@ -235,29 +236,38 @@ def _start(model: Any, settings: VLLMSettings, device: str) -> Any:
             usage_context=UsageContext.LLM_CLASS,  # as its own offline class; `step_tokens` says what that reads
         )
     if settings.gpus > 1:
-        engine.collective_rpc("follow_trainer")
+        try:
+            # Python joins workers at its exit without limit, and these leave SIGTERM alone: end them before
+            Finalize(engine, engine.engine_core.engine_core.model_executor.shutdown, exitpriority=0)
+            engine.collective_rpc("follow_trainer")
+        except BaseException:
+            shut_down(engine)
+            raise
     return engine
 
 
 def shut_down(engine: Any) -> None:
-    """Stop an engine and free what it holds; a process group that was there before it stays."""
+    """Stop an engine and free what it holds; a process group that is not its own stays."""
+    from vllm import envs  # pyright: ignore[reportMissingImports]
     from vllm.distributed import parallel_state  # pyright: ignore[reportMissingImports]
     from vllm.v1.engine import core as engine_module  # pyright: ignore[reportMissingImports]
 
     core: Any = engine_module
     groups: Any = parallel_state
-    if engine.vllm_config.parallel_config.distributed_executor_backend != "external_launcher":
+    backend = engine.vllm_config.parallel_config.distributed_executor_backend
+    if backend not in ("external_launcher", "mp"):  # its own group: no other was there, and it is in no worker
         engine.engine_core.shutdown()
         return
     clean_up = core.cleanup_dist_env_and_memory
-    core.cleanup_dist_env_and_memory = lambda: None  # it would end the trainer's process group
+    core.cleanup_dist_env_and_memory = envs.disable_envs_cache  # all of it would end the trainer's process group
     try:
         engine.engine_core.shutdown()
     finally:
         core.cleanup_dist_env_and_memory = clean_up
-    groups.destroy_model_parallel()
-    groups._WORLD.destroy()
-    groups._WORLD = None
+    if backend == "external_launcher":  # workers end with their groups
+        groups.destroy_model_parallel()
+        groups._WORLD.destroy()
+        groups._WORLD = None
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

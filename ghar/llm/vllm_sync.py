@@ -113,24 +113,27 @@ def has_workers(engine: Any) -> bool:
 
 
 @contextmanager
-def workers_watched(engine: Any) -> Iterator[None]:
-    """For the duration, the end of a worker process is an EngineDeadError, and not what follows from it."""
+def watch_workers(engine: Any) -> Iterator[None]:
+    """Raise EngineDeadError where a worker process has ended, and OutOfMemoryError where its memory is used up."""
     try:
         yield
-    except RuntimeError as error:
-        if not has_workers(engine) or not engine.engine_core.engine_core.model_executor.is_failed:
+    except Exception as error:  # an AssertionError too, once vLLM has ended the other workers
+        if not has_workers(engine):
             raise
-        raise EngineDeadError from error
+        if engine.engine_core.engine_core.model_executor.is_failed:
+            raise EngineDeadError from error
+        if "out of memory" in str(error):
+            raise torch.OutOfMemoryError(str(error)) from error
+        raise
 
 
 def send_weights(engine: Any, weights: Sequence[tuple[str, Tensor]]) -> None:
     """Exchange all weights of a running `LLMEngine`; what it cached of the old ones is dropped."""
-    with workers_watched(engine):
-        engine.collective_rpc("start_weight_update")
-        for parcel in parcels(weights) if has_workers(engine) else [weights]:
-            engine.collective_rpc("update_weights", kwargs={"update_info": {"weights": parcel}})
-        engine.collective_rpc("finish_weight_update")
-        engine.reset_prefix_cache()
+    engine.collective_rpc("start_weight_update")
+    for parcel in parcels(weights) if has_workers(engine) else [weights]:
+        engine.collective_rpc("update_weights", kwargs={"update_info": {"weights": parcel}})
+    engine.collective_rpc("finish_weight_update")
+    engine.reset_prefix_cache()
 
 
 def parcels(weights: Sequence[tuple[str, Tensor]], most: int = PARCEL) -> Iterator[list[tuple[str, Tensor]]]:

@@ -37,7 +37,7 @@ def test_one_of_several_processes_has_one_gpu_for_its_engine(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
     monkeypatch.setenv("WORLD_SIZE", "4")
     check_gpus(1)
-    with pytest.raises(BadInput, match=r"this one has 4, .*set engine\.gpus=1, or start it without torchrun"):
+    with pytest.raises(BadInput, match=r"this one has 4, .*set engine\.gpus=1, or start one process \(torchrun"):
         check_gpus(2)
 
 

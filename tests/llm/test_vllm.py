@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from unittest.mock import MagicMock
 
 import bm25s  # noqa: F401  loads numba, over whose llvmlite vLLM would stumble
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 
 from ghar.envs.graphwalker.prefix import CachedScorer, PlainScorer
 from ghar.envs.rollout import EpisodeJob, rollout
@@ -25,7 +27,7 @@ from ghar.llm import canary
 from ghar.llm.engine import CachingEngine, Request, StreamingEngine, score_shared
 from ghar.llm.hf import HFEngine
 from ghar.llm.policy import EnginePolicy
-from ghar.llm.vllm_build import VLLMSettings
+from ghar.llm.vllm_build import VLLMSettings, shut_down
 from ghar.rewards.compose import EpisodeReward
 from ghar.trainers.rl.actor_critic import ActorCritic
 from ghar.trainers.rl.fast.rows import collate
@@ -361,8 +363,37 @@ def test_a_wrong_part_in_one_worker_is_caught(divided, wide):
         divided.check(wide)
 
 
-def test_workers_leave_signals_to_the_trainer_and_their_end_is_a_sentence(divided, wide):
-    """The last test of `divided`, whose workers it ends."""
+def test_a_worker_without_memory_is_as_a_trainer_without(divided):
+    from ghar.llm.vllm_sync import watch_workers
+
+    def fill(worker: Any) -> None:
+        if worker.rank == 1:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate 2") as full, watch_workers(divided._engine):
+        in_workers(divided, fill)
+    assert "The memory of the GPU is used up" in str(fate(full.value))
+
+
+def test_workers_that_do_not_follow_the_trainer_are_ended(wide, monkeypatch):
+    from vllm.v1.engine.llm_engine import LLMEngine  # pyright: ignore[reportMissingImports]
+
+    from ghar.llm import vllm_build
+
+    class Interrupted(MagicMock):
+        def collective_rpc(self, name: str) -> None:
+            raise KeyboardInterrupt
+
+    started, ended = Interrupted(), []
+    monkeypatch.setattr(LLMEngine, "from_engine_args", lambda *_, **__: started)
+    monkeypatch.setattr(vllm_build, "shut_down", ended.append)
+    with pytest.raises(KeyboardInterrupt):
+        vllm_build._start(wide, replace(SETTINGS, gpus=2), "cpu")
+    assert ended == [started]
+
+
+def test_workers_leave_signals_to_the_trainer_and_their_end_is_a_sentence(engine, divided, wide):
+    """The last test of `divided`, whose workers it ends; the process group of `engine` stays."""
     divided.sync(wide, 0)
     first, second = in_workers(divided, lambda worker: os.getpid())
     before = divided.generate(REQUESTS)
@@ -374,6 +405,11 @@ def test_workers_leave_signals_to_the_trainer_and_their_end_is_a_sentence(divide
         for _ in range(1000):
             divided.generate(REQUESTS)
     assert "vLLM's engine has ended" in str(fate(lost.value))
+    with pytest.raises(type(lost.value)):
+        divided.sync(adapted(wide, 1), 1)  # the base is there: an adapter alone
+    assert dist.is_initialized()
+    shut_down(divided._engine)
+    assert dist.is_initialized() and engine.generate(REQUESTS)
 
 
 # ---------------------------------------------------------------- bad input

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import LlamaConfig, Qwen2Config
@@ -166,7 +167,7 @@ def test_an_evaluation_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPa
         evaluate(config(*SMALL, "data.patients=40", f"run_dir={tmp_path / 'run'}"))
 
 
-def test_gpus_that_share_an_engine_each_hold_a_part_of_it():
+def test_gpus_that_share_an_engine_each_hold_a_part_of_it(monkeypatch: pytest.MonkeyPatch):
     """Weights and the widest layer are divided, keys and values are as many as set, and a worker process adds its own;
     a share of each GPU stays one."""
     one, two = (config("engine=vllm", "model.dtype=bfloat16", f"engine.gpus={n}") for n in (1, 2))
@@ -179,6 +180,7 @@ def test_gpus_that_share_an_engine_each_hold_a_part_of_it():
     check_memory(two, BIG, 1, 120 * GIB, H100)  # all weights are trained in one process
     with pytest.raises(BadInput, match=r"engine\.gpus=3 does not divide the model's 16 attention heads"):
         check_memory(replace(two, engine=replace(two.engine, gpus=3)), BIG, 1, 80 * GIB, H100)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(BadInput, match=r"engine\.gpus=2 is more than there are here"):
         check_machine(config(*SMALL, "engine=vllm", "engine.gpus=2"))
 
