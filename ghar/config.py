@@ -211,7 +211,13 @@ class EngineConfig:
     memory: Annotated[float, Range(0, 0.95, above=True)] | None  # vllm: share of each GPU, for all
     sync: Literal["weights", "adapter"] | None  # vllm, LoRA: what is sent; null sends adapters on GPUs in 16 bits
     sleep: bool  # vllm on GPUs: give memory back between rollouts
-    gpus: Count  # vllm: GPUs that share one engine (tensor parallelism), in a run of one process
+    # of each process; null: one where it has one, and none on Ray. vllm in a run of one process: several share one engine
+    gpus: Count | None
+
+    @property
+    def shared_by(self) -> int:
+        """GPUs that share one engine (tensor parallelism)."""
+        return self.gpus or 1
 
     @property
     def loads_weights(self) -> bool:
@@ -357,7 +363,6 @@ class RayConfig:
     workers: Count  # processes that train, each on its share of a batch
     rollout_actors: Count  # processes that play episodes, for each worker
     retrieval_actors: Count  # processes that retrieve, for each worker
-    gpu: bool  # one for each worker and each rollout actor
     max_staleness: Natural  # by how many updates the weights that play may be older than those in training
     timeout_s: Positive  # for an actor's share of a batch; one that takes longer counts as lost
 

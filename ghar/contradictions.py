@@ -149,7 +149,7 @@ def _engine_contradictions(c: Config) -> Iterator[str]:
     unread = {"kv_cache_gb": engine.kv_cache_gb, "memory": engine.memory, "sync": engine.sync}
     given = [f"engine.{name}={value}" for name, value in unread.items() if value is not None]
     given += ["engine.sleep=true"] if engine.sleep else []
-    given += [f"engine.gpus={engine.gpus}"] if engine.gpus > 1 else []
+    given += [f"engine.gpus={engine.shared_by}"] if engine.shared_by > 1 else []
     if engine.kind != "vllm" and given:
         yield f"engine={engine.kind} does not read {', '.join(given)}: choose engine=vllm."
     if engine.kind == "vllm" and (engine.kv_cache_gb is None) == (engine.memory is None):

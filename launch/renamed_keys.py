@@ -12,6 +12,7 @@ RENAMED = {
     "exprag.policies": "eval.variants",
     "selector.name": "eval.variants", "kare.": "system.", "ehr_rag.": "system.", "exprag.": "system.",
     "selector.": "system.", "trainer.rllib.": "rllib.",
+    "ray.gpu": "engine.gpus",
     "data.two_steps": "data.mix", "data.past": "data.mix", "data.reports": "data.mix", "data.chained": "data.mix",
     "data.slopes": "data.mix", "task.since": "task.anchor", "trainer.rl.kl_in": "trainer.rl.kl_estimator",
     "trainer.rl.ratio": "trainer.rl.as_printed", "trainer.rl.critic_target": "trainer.rl.as_printed",

@@ -55,7 +55,7 @@ def check_machine(config: Config, training: bool = True) -> None:
     training: False for an evaluation. A model whose shape cannot be read is left to
     `ghar.trainers.runs.models.load_pretrained`, which says why.
     """
-    check_gpus(config.engine.gpus)
+    check_gpus(config.engine.shared_by)
     if not training:
         _check_free(config, training)
         return
@@ -184,8 +184,8 @@ def _engine(config: Config, shape: ModelShape, on: Device, length: int) -> Need:
     engine, item = config.engine, _item(config)
     if engine.kind == "vllm":
         tokens = step_tokens(on, length)
-        step = workspace(json.loads(shape.architecture), item, tokens, engine.gpus)
-        held = shape.weights * item / engine.gpus + (engine.kv_cache_gb or 0) * GIB + step
+        step = workspace(json.loads(shape.architecture), item, tokens, engine.shared_by)
+        held = shape.weights * item / engine.shared_by + (engine.kv_cache_gb or 0) * GIB + step
         return {"engine": held if engine.memory is None else engine.memory * _gpu_memory(on)}
     rows = min(engine.max_batch, max(1, read_at_once(on.kind) // length))
     reading = activations(_pass("rollout", config, shape, rows, rows * length))
@@ -312,7 +312,7 @@ def check_memory(
     """BadInput, with what would fit, when the estimate is above `free` bytes for this process."""
     if not training and not config.engine.loads_weights:
         return
-    check_shape(json.loads(shape.architecture), config.engine.gpus)
+    check_shape(json.loads(shape.architecture), config.engine.shared_by)
     phase, need = worst(config, shape, processes, training, on)
     if sum(need.values()) <= free:
         return

@@ -166,7 +166,7 @@ def make_plan(config: Config, gpus: tuple[int, Device] | None = None) -> Plan:
     copied = checkpoint_copy(config, shape, processes)
     if on.kind == "cpu" and copied and likely["rl"] + copied <= free:  # else it is written at once, without a copy
         likely["rl"] += copied
-    workers = config.engine.gpus if config.engine.gpus > 1 else 0
+    workers = config.engine.shared_by if config.engine.shared_by > 1 else 0
     beside = LIBRARIES * (1 + workers) + shape.weights * _item(config) + copied  # a GPU
     host = beside if on.kind == "cuda" else held + max(likely.values())
     return Plan(phases, host, _disk(system, config, shape, counted), device, free, processes)
@@ -429,10 +429,10 @@ def show(config: Config) -> Plan | None:
         return None
     print_scale(config)
     if (shape := shape_of(config)) is not None:  # before the cohort is read
-        check_shape(json.loads(shape.architecture), config.engine.gpus)
+        check_shape(json.loads(shape.architecture), config.engine.shared_by)
     if isinstance(config.plan, str):
         return _show_elsewhere(config, config.plan)
-    check_gpus(config.engine.gpus)
+    check_gpus(config.engine.shared_by)
     use_cores(config.threads)  # as the run would: its speed is what is measured
     config = fitted(config, processes_of())
     plan = make_plan(config)
@@ -444,7 +444,7 @@ def show(config: Config) -> Plan | None:
 
 def _processes_on(config: Config, gpus: int, on: Device) -> int:
     """Processes of a run on so many GPUs: one on each, or one for all where they share an engine."""
-    shared = config.engine.gpus
+    shared = config.engine.shared_by
     if shared == 1:
         return gpus
     if gpus != shared:

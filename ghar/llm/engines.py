@@ -33,12 +33,13 @@ def make_engine(config: Config, model: Any, tokenizer: Any) -> AnyEngine:
     if not engine.loads_weights:
         raise BadInput(f"engine={engine.kind} takes no weights: it plays evaluations; choose engine=hf to train.")
     check_installed()
-    check_gpus(engine.gpus)
+    check_gpus(engine.shared_by)
     from ghar.llm.vllm import VLLMEngine
 
     rank = config.model.lora_rank if sends_adapters(config) else None
     settings = VLLMSettings(
-        engine.kv_cache_gb, engine.max_batch, rank, engine.sleep, engine.memory, config.model.max_length, engine.gpus
+        engine.kv_cache_gb, engine.max_batch, rank, engine.sleep, engine.memory, config.model.max_length,
+        engine.shared_by,
     )
     return VLLMEngine(model, tokenizer, settings)
 

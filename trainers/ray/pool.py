@@ -155,7 +155,7 @@ class ActorPool:
 
     def _hire(self) -> Any:
         checkpoints = Path(self.config.run_dir).resolve() / "checkpoints"
-        options = RolloutActor.options(num_gpus=1 if self.own.gpu else 0)  # type: ignore[attr-defined]
+        options = RolloutActor.options(num_gpus=self.config.engine.gpus or 0)  # type: ignore[attr-defined]
         return options.remote(self._stage, checkpoints, torch.get_num_threads())
 
     def _await_start(self) -> None:

@@ -43,8 +43,8 @@ def train(config: Config, recipe: Recipe) -> None:
     try:
         check_nodes(config, joins_cluster() and of_credentialed(config))  # before any work, and again by each worker
         processes = own.workers * (1 + own.rollout_actors)
-        wanted = {"CPU": processes, "GPU": processes if own.gpu else 0}
-        less = "lower ray.workers or ray.rollout_actors" + (", or set ray.gpu=false" if own.gpu else "")
+        wanted = {"CPU": processes, "GPU": processes * (config.engine.gpus or 0)}
+        less = "lower ray.workers or ray.rollout_actors" + (", or set engine.gpus=null" if config.engine.gpus else "")
         check_resources(wanted, f"{less}, or start Ray on more machines")
         _train(config, recipe)
     finally:
@@ -54,7 +54,7 @@ def train(config: Config, recipe: Recipe) -> None:
 def _check(config: Config) -> None:
     if config.retriever.service is not None:
         raise BadInput("launch/train_ray.py retrieves by actors of its own: set retriever.service=null.")
-    if config.engine.gpus > 1:
+    if config.engine.shared_by > 1:
         raise BadInput(
             f"launch/train_ray.py gives each process one GPU: set engine.gpus=1, or use launch/train.py with "
             f"engine.gpus={config.engine.gpus}."
@@ -100,9 +100,9 @@ def _trainer(config: Config, recipe: Recipe) -> TorchTrainer:
         work,
         train_loop_config={"config": config, "recipe": recipe},
         torch_config=TorchConfig(
-            backend="cpu:gloo,cuda:nccl" if own.gpu else "gloo", timeout_s=int(STEP.total_seconds())
+            backend="cpu:gloo,cuda:nccl" if config.engine.gpus else "gloo", timeout_s=int(STEP.total_seconds())
         ),
-        scaling_config=ScalingConfig(num_workers=own.workers, use_gpu=own.gpu),
+        scaling_config=ScalingConfig(num_workers=own.workers, use_gpu=bool(config.engine.gpus)),
         run_config=RunConfig(
             name="ray",
             storage_path=str(Path(config.run_dir).resolve()),

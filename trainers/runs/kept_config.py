@@ -44,7 +44,7 @@ def upgraded(values: dict[str, Any], going_on: bool = False) -> dict[str, Any]:
     _model(made.get("model"))
     _rl(_part(made, "trainer.rl"))
     _deepspeed(made.get("deepspeed"))
-    _engine(made.get("engine"))
+    _engine(made.get("engine"), made.get("ray"))
     _system(made.get("system"))
     for section, dropped in DROPPED.items():
         part = _part(made, section) or {}
@@ -86,9 +86,10 @@ def _task(task: dict[str, Any] | None) -> None:
         )
 
 
-def _engine(engine: dict[str, Any] | None) -> None:
+def _engine(engine: dict[str, Any] | None, ray: dict[str, Any] | None) -> None:
+    each = (ray or {}).pop("gpu", False)  # of Ray's processes
     if engine is not None:
-        engine.setdefault("gpus", 1)
+        engine.setdefault("gpus", 1 if each else None)
 
 
 def _model(model: dict[str, Any] | None) -> None:

@@ -33,7 +33,7 @@ FREE = frozenset({
     "retriever.service", "retriever.workers",
     "deepspeed.checkpointing", "engine.kv_cache_gb", "engine.memory", "engine.sync",
     "engine.sleep", "engine.gpus", "engine.max_batch",
-    "ray.workers", "ray.rollout_actors", "ray.retrieval_actors", "ray.gpu", "ray.timeout_s",
+    "ray.workers", "ray.rollout_actors", "ray.retrieval_actors", "ray.timeout_s",
     "env.in_flight", "model.max_length", "trainer.warmup.micro_batch", "trainer.rl.micro_tokens",
     "logger.wandb", "privacy.allow",
 })  # fmt: skip
