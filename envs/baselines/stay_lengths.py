@@ -37,15 +37,19 @@ class StayLengths:
         return float("nan")
 
     def without_outcomes(self, train: Sequence[Sample]) -> StayLengths:
-        """Leave out the own stays of a task unless most of its outcomes come after these end.
+        """Leave out the own stays of a task whose outcomes are mostly there when these end, as length of stay is.
 
-        Those of length of stay do not. An outcome without a time, as in a label file, counts as there at the end.
+        An outcome without a time, as in a label file, counts as there. A stay that is not over tells nothing.
         """
-        later = [self._ends_before(sample) for sample in train if sample.visit_id in self.ends]
-        return replace(self, own=2 * sum(later) > len(later))
+        later = [
+            sample.outcome_time is not None and self.ends[sample.visit_id] < sample.outcome_time
+            for sample in train if sample.outcome_time is None or self._is_over(sample)
+        ]  # fmt: skip
+        return replace(self, own=2 * sum(later) >= len(later))
 
-    def _ends_before(self, sample: Sample) -> bool:
-        return sample.outcome_time is not None and self.ends[sample.visit_id] < sample.outcome_time
+    def _is_over(self, sample: Sample) -> bool:
+        end = self.ends.get(sample.visit_id)
+        return end is not None and end <= sample.prediction_time
 
 
 def read_lengths(visits: pl.DataFrame) -> StayLengths:
