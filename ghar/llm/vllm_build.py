@@ -215,7 +215,7 @@ def _start(model: Any, settings: VLLMSettings, device: str) -> Any:
         more |= {"distributed_executor_backend": "external_launcher"}
     with tempfile.TemporaryDirectory(prefix="ghar-vllm-") as folder:
         model.config.save_pretrained(folder)
-        engine = LLMEngine.from_engine_args(
+        engine: Any = LLMEngine.from_engine_args(
             EngineArgs(
                 model=folder,
                 skip_tokenizer_init=True,

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from transformers import LlamaConfig
 
 from ghar.config import Zero
@@ -241,6 +242,19 @@ def test_gpus_are_named_with_their_number() -> None:
     for wrong in ("plan=maybe", "plan=8"):
         with pytest.raises(BadInput, match="must be true or false or GPUs such as 8xh100"):
             load([wrong])
+
+
+def test_gpus_that_cannot_share_an_engine_are_refused_before_the_cohort_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ghar.trainers.plan.Records", lambda config: pytest.fail("the cohort is read"))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    own = [*SMALL, "engine=vllm"]
+    with pytest.raises(BadInput, match=r"engine\.gpus=2 is more than there are here \(1\)"):
+        show(load([*own, "plan=true", "engine.gpus=2"]))
+    for plan in ("true", "3xh100"):
+        with pytest.raises(BadInput, match=r"engine\.gpus=3 does not divide the model's"):
+            show(load([*own, f"plan={plan}", "engine.gpus=3"]))
 
 
 @pytest.mark.slow
