@@ -140,7 +140,7 @@ def test_each_seed_has_a_world_of_its_own_where_it_is_asked_for(
         assert name["test accuracy, ghar_rl"]["patients"] == patients
     with pytest.raises(BadInput, match=f"data.root={tmp_path} has its own"):
         learning(2, tmp_path, [f"data.root={tmp_path}"], 1.0, worlds=True)
-    with pytest.raises(BadInput, match=r"leave data\\.world_seed=7 out"):
+    with pytest.raises(BadInput, match=r"leave data\.world_seed=7 out"):
         learning(2, tmp_path, ["data.world_seed=7"], 1.0, worlds=True)
 
 
