@@ -36,7 +36,8 @@ def learning(
 ) -> dict[str, Any]:
     """Train under seeds 0..seeds-1, and the control of RL from the same warm-ups; gather what came of it.
 
-    worlds: each seed has a world of its own. BadInput where the patients are not generated here.
+    worlds: each seed has a world of its own. BadInput where the patients are not generated here, or
+    where the overrides name data.world_seed.
     """
     runs = [folder / f"{'world' if worlds else 'seed'}{seed}" for seed in range(seeds)]
     if worlds:
@@ -52,9 +53,12 @@ def learning(
 
 
 def _check_generated(overrides: Sequence[str]) -> None:
-    """Refuse patients that are not generated, as no seed has others of them."""
+    """Refuse patients that are not generated, as no seed has others, and a world that all seeds share."""
     from ghar.errors import BadInput
     from ghar.launch.entry import load
+
+    if named := [text for text in overrides if text.lstrip("+").startswith("data.world_seed=")]:
+        raise BadInput(f"--worlds sets data.world_seed to each seed: leave {named[0]} out.")
 
     if (root := load(overrides).data.root) is not None:
         raise BadInput(

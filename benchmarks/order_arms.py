@@ -71,8 +71,11 @@ def order_arms(
     """Train what is not trained, play what is not played; numbers by group and paired differences, whose intervals
     draw patients, drugs and, where there are several, seeds. arms: names of `ARMS`, in the order of training; seeds:
     as many, from 0, each with an SFT of its own; line: updates whose weights are played beside the last."""
+    from ghar.envs.ghar.orders.baselines import sentence_encoder
+
     if unknown := [name for name in arms if name not in ARMS]:
         raise SystemExit(f"--arms {','.join(unknown)}: choose among {', '.join(ARMS)}.")
+    sentence_encoder()  # refused where its package is absent: it plays only after hours of training
     chosen = {name: ARMS[name] for name in arms}
     if (folder / "sft").exists():
         raise SystemExit(f"{folder} has the runs of one seed as earlier versions laid them: move them to seed-0 in it.")

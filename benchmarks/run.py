@@ -149,6 +149,8 @@ def main() -> None:
     parser.add_argument("--models", default="StageNet,GRASP", help="pyhealth: names of PyHealth's models")
     parser.add_argument("overrides", nargs="*", help="configuration of every run, as for launch/train_ghar.py")
     arguments = parser.parse_intermixed_args()  # overrides may follow options
+    if arguments.worlds and arguments.what != "learning":
+        parser.error(f"--worlds is an option of learning: leave it out of {arguments.what}.")
     from benchmarks.result import tell
     from ghar.scratch import use_own_folder
 

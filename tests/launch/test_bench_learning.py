@@ -140,6 +140,8 @@ def test_each_seed_has_a_world_of_its_own_where_it_is_asked_for(
         assert name["test accuracy, ghar_rl"]["patients"] == patients
     with pytest.raises(BadInput, match=f"data.root={tmp_path} has its own"):
         learning(2, tmp_path, [f"data.root={tmp_path}"], 1.0, worlds=True)
+    with pytest.raises(BadInput, match=r"leave data\.world_seed=7 out"):
+        learning(2, tmp_path, ["data.world_seed=7"], 1.0, worlds=True)
 
 
 def test_each_ablation_stands_beside_its_ceiling_and_what_it_lacks(tmp_path: Path) -> None:

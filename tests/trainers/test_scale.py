@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from pathlib import Path
 
 import pytest
+import yaml
 from transformers import LlamaConfig
 
 from ghar.errors import BadInput
@@ -13,7 +15,8 @@ from ghar.launch.entry import load
 from ghar.launch.evaluate import run as evaluate
 from ghar.launch.train import run as train
 from ghar.trainers.plan import show
-from ghar.trainers.scale import scale_notice
+from ghar.trainers.scale import DEMO as DEMO_VALUES
+from ghar.trainers.scale import DEMO_TRAINING, scale_notice
 
 pytestmark = pytest.mark.slow
 
@@ -37,11 +40,32 @@ def test_a_real_model_with_the_demos_settings_is_announced(real: str) -> None:
     assert scale_notice(load(named)) == (
         f"scale=demo is made for the demo's small model, and model.path={real} gets its settings (env.prompts=compact, "
         "env.history_tokens=48, trainer.warmup.teacher=scripted, trainer.warmup.lr=0.001): for a real model add "
-        "scale=laptop, or scale=full for GPUs."
+        "scale=laptop."
     )
-    own = scale_notice(load([*named, "env.prompts=full", "env.history_tokens=800"]), training=False)
-    assert own is not None and "(env.prompts=full, env.history_tokens=800)" in own  # as they are, and no key of trainer
+    full = scale_notice(load([*named, "data=mimic4", "data.root=x", "kg.path=x"]))
+    assert full is not None and full.endswith("add scale=laptop, or scale=full for GPUs.")
+    env = ["env.prompts=full", "env.history_tokens=800"]
+    own = scale_notice(load([*named, *env]))
+    assert own is not None and "(trainer.warmup.teacher=scripted, trainer.warmup.lr=0.001)" in own  # the user's are not
+    assert scale_notice(load([*named, *env]), training=False) is None  # and no key of trainer
+    one = scale_notice(load([*named, env[0]]), training=False)
+    assert one is not None and "(env.history_tokens=48)" in one
     assert scale_notice(load(["engine=api", "model=pretrained", "model.path=m@http://127.0.0.1:9/v1"])) is not None
+
+
+def test_its_values_are_those_of_the_demo() -> None:
+    keys = yaml.safe_load((ROOT / "conf/scale/demo.yaml").read_text())
+    for key, value in (DEMO_VALUES | DEMO_TRAINING).items():
+        assert reduce(lambda part, name: part[name], key.split("."), keys) == value, key
+
+
+def test_a_comparison_of_rules_reads_no_model(real: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(*given: object) -> None:
+        raise AssertionError("a model was read")
+
+    monkeypatch.setattr("ghar.trainers.scale.shape_of", read)
+    words = ["task=read", "data.patients=60", "model=pretrained", f"model.path={real}", f"data.cache={tmp_path}/cache"]
+    compare(["systems=[ghar]", "variants=[scripted]", *words, f"run_dir={tmp_path}/run"])
 
 
 def test_other_runs_are_not(real: str) -> None:

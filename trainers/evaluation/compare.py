@@ -99,14 +99,15 @@ def compare(
         guess = f" Did you mean {near}?" if near else ""
         raise BadInput(f"variants has {unknown[0]}, which no system here has: choose among {', '.join(known)}.{guess}")
     check_patients({name: system for name, (system, _, _) in built.items()})
-    notices = [scale_notice(config, training=False) for _, config, _ in built.values()]
+    plays = {n: _chosen(s, wanted, find(config) if trained else None) for n, (s, config, trained) in built.items()}
+    asking = [config for name, (s, config, _) in built.items() if any(map(s.asks_model, plays[name]))]
+    notices = [scale_notice(config, training=False) for config in asking]  # what rules play loads no model
     for notice in dict.fromkeys(filter(None, notices)):
         print(notice, flush=True)
     for name, (system, config, trained) in built.items():
         print(f"{name}: {len(system.cases.test)} test samples", flush=True)
-        chosen = _chosen(system, wanted, find(config) if trained else None)
-        if chosen:
-            parts[name] = _part(system, config, chosen, trained)
+        if plays[name]:
+            parts[name] = _part(system, config, plays[name], trained)
         else:
             left_out[name] = f"it has none of the variants named, only {', '.join(system.variants)}."
     if not parts:
