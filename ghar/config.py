@@ -211,8 +211,7 @@ class EngineConfig:
     memory: Annotated[float, Range(0, 0.95, above=True)] | None  # vllm: share of each GPU, for all
     sync: Literal["weights", "adapter"] | None  # vllm, LoRA: what is sent; null sends adapters on GPUs in 16 bits
     sleep: bool  # vllm on GPUs: give memory back between rollouts
-    # of each process; null: one where it has one, and none on Ray. vllm in a run of one process: several share one engine
-    gpus: Count | None
+    gpus: Count | None  # of each process; null: its own, none on Ray; vllm, one process: several share one engine
 
     @property
     def shared_by(self) -> int:

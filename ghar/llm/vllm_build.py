@@ -238,7 +238,8 @@ def _start(model: Any, settings: VLLMSettings, device: str) -> Any:
     if settings.gpus > 1:
         try:
             # Python joins workers at its exit without limit, and these leave SIGTERM alone: end them before
-            Finalize(engine, engine.engine_core.engine_core.model_executor.shutdown, exitpriority=0)
+            client: Any = engine.engine_core
+            Finalize(engine, client.engine_core.model_executor.shutdown, exitpriority=0)
             engine.collective_rpc("follow_trainer")
         except BaseException:
             shut_down(engine)
