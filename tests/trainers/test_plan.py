@@ -175,7 +175,7 @@ def test_a_plan_of_the_demo_is_made_without_training_anything(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_under_torchrun_the_plan_isof_all_layers_processes_and_printed_once(
+def test_under_torchrun_the_plan_is_of_all_processes_and_printed_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """No process group exists yet: the launcher's variables say how many there will be."""
