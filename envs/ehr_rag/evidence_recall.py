@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ghar.envs.ehr_rag.episode import EventPrediction, Lookup
+from ghar.envs.ehr_rag.evidence_reward import EvidenceRecall
 from ghar.envs.worlds.histories.story import critical
 from ghar.envs.worlds.histories.truth import Gold
 from ghar.episode import Act, Episode
 from ghar.metrics.bootstrap import mean_interval
-from ghar.rewards.evidence import EvidenceRecall
 
 SEARCHES = ("refine", "react")  # roles whose reply is a look-up
 

@@ -18,6 +18,7 @@ from ghar.envs.ehr_rag.cases import EventCases, event_cases
 from ghar.envs.ehr_rag.episode import AGENTS, ROLES, EhrRagEpisodes, EhrRagSpec, EventReading, Method
 from ghar.envs.ehr_rag.ether import EtherSpec
 from ghar.envs.ehr_rag.evidence_recall import found_ceiling, gains
+from ghar.envs.ehr_rag.evidence_reward import score_evidence
 from ghar.envs.ehr_rag.pretraining import practice
 from ghar.envs.ehr_rag.rows import Row, event_row, variant_numbers
 from ghar.envs.ehr_rag.rule import RuleReader
@@ -30,7 +31,6 @@ from ghar.envs.worlds.histories.truth import LongTruth
 from ghar.episode import Act, Completion, Episode, EpisodeGenerator
 from ghar.llm.policy import Policy
 from ghar.rewards.compose import EpisodeReward
-from ghar.rewards.evidence import score_evidence
 from ghar.rewards.outcome import score_outcome
 
 METHODS: tuple[Method, ...] = get_args(Method)

@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from ghar.envs.case import Case
+from ghar.envs.ghar.joined_sources import MenuPart
 from ghar.envs.system import Variant
 from ghar.episode import (
     Act,
@@ -42,7 +43,6 @@ from ghar.llm.parsing import (
     parse_summary,
 )
 from ghar.llm.prompts import load_prompts
-from ghar.retrieval.sources import MenuPart
 
 AGENTS = ("top", "low")
 ROLES = ("rewrite", "retrieve", "metapaths", "summarise", "answer", "continue", "followup", "predict")

@@ -9,11 +9,11 @@ from typing import Any
 import polars as pl
 
 from ghar.envs.ghar.episode import Partition
+from ghar.envs.ghar.joined_sources import MenuPart
 from ghar.envs.worlds.severity.world import World
 from ghar.episode import ReasoningStep
 from ghar.metrics.bootstrap import ratio_interval
 from ghar.metrics.rows import patients_of
-from ghar.retrieval.sources import MenuPart
 
 GRAPH = "graph"
 Row = Mapping[str, Any]

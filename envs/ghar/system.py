@@ -28,6 +28,7 @@ from ghar.envs.ghar.routing import ASKING, EverySource, asking, by_source, route
 from ghar.envs.ghar.rows import GharRows
 from ghar.envs.ghar.settings import Settings
 from ghar.envs.ghar.source_usage import AskedSources, needed_sources, source_of
+from ghar.envs.ghar.sources import lacking, open_sources
 from ghar.envs.ghar.teacher import NO_ERROR, ScriptedTeacher
 from ghar.envs.ghar.upper_bounds import ghar_ceilings
 from ghar.envs.graph_cases import CutCases
@@ -35,7 +36,6 @@ from ghar.envs.questions import with_usual
 from ghar.envs.real_patients import is_real, without_rules
 from ghar.envs.records import Records
 from ghar.envs.rollout import Corpus
-from ghar.envs.sources import lacking, open_sources
 from ghar.envs.stepper import Scene
 from ghar.envs.summaries import with_summaries
 from ghar.envs.system import (

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from ghar.envs.ghar.folder_corpus import FolderCorpus
 from ghar.envs.graph_system import graph_system
 from ghar.envs.records import Records
 from ghar.errors import BadInput
-from ghar.retrieval.folder_corpus import FolderCorpus
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ghar.data.cohort import Cohort, Sample, Visit
+from ghar.envs.ghar.folder_corpus import FolderCorpus
+from ghar.envs.ghar.joined_sources import JoinedSources, KnowledgeSource, MenuPart
 from ghar.episode import Evidence, Passage, Retrieve, RetrieveFor
 from ghar.errors import BadInput
 from ghar.retrieval.event_build import build_event_store
 from ghar.retrieval.event_store import StoreLayout
-from ghar.retrieval.folder_corpus import FolderCorpus
 from ghar.retrieval.patient_history import PatientHistory, movement
 from ghar.retrieval.similar_stays import SimilarStays, index_stays, weight_of
-from ghar.retrieval.sources import JoinedSources, KnowledgeSource, MenuPart
 
 START = datetime(2140, 1, 1)
 FAILING = "OMR/failing kidney clearance"

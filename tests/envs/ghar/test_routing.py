@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from ghar.envs.case import Case
 from ghar.envs.ghar.episode import GharEpisodes, Groups
+from ghar.envs.ghar.joined_sources import MenuPart
 from ghar.envs.ghar.routing import EverySource, asked_rightly, by_source, fit_router
 from ghar.envs.records import Records
 from ghar.envs.system import build
 from ghar.episode import Act, Completion, Episode, Prediction, ReasoningStep, RetrieveFor, Turn
 from ghar.errors import BadInput
 from ghar.launch.entry import load
-from ghar.retrieval.sources import MenuPart
 from ghar.rewards.compose import RewardSpec, score_episode
 from ghar.trainers.evaluation.evaluate import evaluate
 from tests.envs.parts import TASK, drive, make_case, make_episodes

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
+from ghar.envs.ghar.joined_sources import MenuPart
 from ghar.envs.ghar.pretraining import MISLED, TEACHER
 from ghar.envs.ghar.teacher import Knowledge, ScriptedTeacher, TeacherErrors, believed, finding, grades_in
 from ghar.envs.kare.retrieval.community_index import CommunityPart
@@ -14,7 +15,6 @@ from ghar.envs.worlds.severity.graph import QUALIFIERS
 from ghar.episode import Act, Evidence, Passage, ReasoningStep
 from ghar.kg.metapaths import MetaPath
 from ghar.retrieval import patient_history
-from ghar.retrieval.sources import MenuPart
 from tests.envs.parts import make_case
 
 NEVER = TeacherErrors(**{f.name: 0.0 for f in fields(TeacherErrors)})

@@ -19,6 +19,8 @@ from typing import Any
 from ghar.data.cohort import Sample
 from ghar.data.views.reports import stay_reports
 from ghar.envs import system as systems
+from ghar.envs.ghar.folder_corpus import FolderCorpus
+from ghar.envs.ghar.joined_sources import JoinedSources, KnowledgeSource
 from ghar.envs.graph_cases import graph_corpus
 from ghar.envs.records import Records
 from ghar.envs.rollout import Corpus
@@ -26,10 +28,8 @@ from ghar.errors import BadInput
 from ghar.retrieval import patient_history, similar_stays
 from ghar.retrieval.event_build import build_event_store
 from ghar.retrieval.event_store import StoreLayout
-from ghar.retrieval.folder_corpus import FolderCorpus
 from ghar.retrieval.patient_history import PatientHistory
 from ghar.retrieval.similar_stays import SimilarStays, index_stays
-from ghar.retrieval.sources import JoinedSources, KnowledgeSource
 
 GRAPH, PAST, REPORTS = "graph", "past", "reports"
 ROWS = StoreLayout(size=1, overlap=0, numbers_apart=False, clock="time")
