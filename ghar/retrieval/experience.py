@@ -6,8 +6,9 @@ auto_merging             small chunks; where most chunks of a longer stretch are
 
 A piece is matched together with the heading it stands under. Sizes are LlamaIndex's defaults, which the paper names
 as its source, in words (four words to five tokens, say): chunks of 800, windows of 3 sentences on either side, chunks
-of 100 within 400 within 1,600. FLARE asks again while the answer is written, so it is a way of asking
-(envs/exprag/flare.py) and not of finding; it finds with `dense`.
+of 100 within 400 within 1,600. As LlamaIndex's, a chunk holds whole sentences; here whole items of a list, too.
+FLARE asks again while the answer is written, so it is a way of asking (envs/exprag/flare.py) and not of finding; it
+finds with `dense`.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ CHUNK, LEAF, BRANCHES, LEVELS = 800, 100, 4, 2
 MAJORITY = 0.5  # share of a stretch's chunks that must be exceeded
 WINDOW = 3
 SENTENCE = re.compile(r"\S[^\n]*?(?:[.!?]+(?=\s|\Z)|(?=\n)|\Z)")
+# A sentence, or an item of a list with its number.
+ITEM = re.compile(r"(?:\d+[.)][^\S\n]+)?\S[^\n;]*?(?:[.!?]+(?=\s|\Z)|;|(?=\n)|\Z)")
 WORD = re.compile(r"\S+")
 
 
@@ -170,14 +173,28 @@ def merge(hits: Mapping[tuple[int, int], float], leaves: int) -> dict[tuple[int,
 
 
 def chunks(text: str, size: int) -> Cut:
-    """Stretches of at most `size` words, none across a heading."""
+    """Cut sections into stretches of whole sentences and items, as many as `size` words hold; longer ones by words."""
     found = []
     for section in split_sections(text):
-        places = [match.span() for match in WORD.finditer(text, section.start, section.end)]
-        for i in range(0, len(places), size):
-            part = places[i : i + size]
-            found.append((section.heading, part[0][0], part[-1][1]))
+        for start, end in _packed(text, section.start, section.end, size):
+            found.append((section.heading, start, end))
     return found
+
+
+def _packed(text: str, start: int, end: int, size: int) -> list[tuple[int, int]]:
+    packed: list[tuple[int, int]] = []
+    room = 0  # words that the last stretch may still take
+    for item in ITEM.finditer(text, start, end):
+        words = [match.span() for match in WORD.finditer(text, *item.span())]
+        if len(words) <= room:
+            packed[-1] = packed[-1][0], words[-1][1]
+            room -= len(words)
+            continue
+        for i in range(0, len(words), size):
+            part = words[i : i + size]
+            packed.append((part[0][0], part[-1][1]))
+            room = size - len(part)
+    return packed
 
 
 def sentence_spans(text: str) -> Cut:

@@ -121,6 +121,19 @@ def test_chunks_hold_every_word_once_and_no_heading(size: int) -> None:
     assert flat == [w for w in kept if not w.endswith(":")] and "Pneumonia" in flat
 
 
+def test_chunks_end_with_a_sentence_or_an_item() -> None:
+    text = (
+        "Brief Hospital Course:\nGiven fluids. Dose was 2.5 mg daily. Then antibiotics.\n"
+        "Discharge Diagnosis:\nKitchen of house as the place of occurrence; Gout, unspecified; Pneumonia.\n"
+        "Discharge Medications:\n1. Amoxicillin 500 mg\n2. Colchicine"
+    )
+    assert [text[a:b] for _, a, b in chunks(text, 5)] == [
+        "Given fluids.", "Dose was 2.5 mg daily.", "Then antibiotics.",
+        "Kitchen of house as the", "place of occurrence; Gout, unspecified;", "Pneumonia.",
+        "1. Amoxicillin 500 mg", "2. Colchicine",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("kind", ["bm25", "sentence_window", "auto_merging"])
 def test_pieces_of_visit_notes_of_aci_bench(shared_data: Path, kind: str) -> None:
     file = shared_data / "text" / "aci-bench" / "valid.csv.gz"
