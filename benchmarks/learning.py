@@ -41,18 +41,22 @@ def learning(
     """
     runs = [folder / f"{'world' if worlds else 'seed'}{seed}" for seed in range(seeds)]
     if worlds:
-        _check_generated(command_of(0, runs[0], overrides)[2:])
+        check_generated(command_of(0, runs[0], overrides)[2:])
     controls: list[Path] = []
     for seed, run_dir in enumerate(runs):
-        own = [*([f"data.world_seed={seed}"] if worlds else []), *overrides]
-        command = command_of(seed, run_dir, own)
-        print(" ".join(command), flush=True)
-        subprocess.run(command, check=True, timeout=timeout)
-        controls += _control(seed, run_dir, own, timeout)
+        controls += train(seed, run_dir, [*([f"data.world_seed={seed}"] if worlds else []), *overrides], timeout)
     return gathered(runs, controls, worlds)
 
 
-def _check_generated(overrides: Sequence[str]) -> None:
+def train(seed: int, run_dir: Path, overrides: Sequence[str], timeout: float) -> list[Path]:
+    """Train one seed and the control of its RL; return the control's folder, where there is one."""
+    command = command_of(seed, run_dir, overrides)
+    print(" ".join(command), flush=True)
+    subprocess.run(command, check=True, timeout=timeout)
+    return _control(seed, run_dir, overrides, timeout)
+
+
+def check_generated(overrides: Sequence[str]) -> None:
     """Refuse patients that are not generated, as no seed has others, and a world that all seeds share."""
     from ghar.errors import BadInput
     from ghar.launch.entry import load
@@ -106,10 +110,7 @@ def gathered(runs: Sequence[Path], controls: Sequence[Path] = (), worlds: bool =
     result: dict[str, Any] = {
         name: t_interval([run[name] for run in single]) for name in single[0] if all(name in run for run in single)
     }
-    rows = {name: [list(folder.episodes(name)) for folder in folders] for name in summaries[0]["policies"]}
-    if controls:
-        main = summaries[0]["main"]
-        rows[RFT] = [list(RunFolder.open(run).episodes(main)) for run in controls]
+    rows = rows_by_policy(runs, controls)
     if worlds:
         rows = {name: [_of_world(i, own) for i, own in enumerate(seeds)] for name, seeds in rows.items()}
     for name, found in rows.items():
@@ -131,6 +132,19 @@ def gathered(runs: Sequence[Path], controls: Sequence[Path] = (), worlds: bool =
     if "validation reward, RL" in result:
         result["rl above sft"] = result["validation reward, RL"]["low"] > result["validation reward, SFT"]["high"]
     return result
+
+
+def rows_by_policy(runs: Sequence[Path], controls: Sequence[Path] = ()) -> dict[str, list[Rows]]:
+    """Rows of each policy, seed by seed; those of the controls are called "rft"."""
+    from ghar.metrics.runfolder import RunFolder
+
+    summary = json.loads((runs[0] / "summary.json").read_text())
+    rows: dict[str, list[Rows]] = {
+        name: [list(RunFolder.open(run).episodes(name)) for run in runs] for name in summary["policies"]
+    }
+    if controls:
+        rows[RFT] = [list(RunFolder.open(run).episodes(summary["main"])) for run in controls]
+    return rows
 
 
 def _of_world(number: int, rows: Rows) -> Rows:

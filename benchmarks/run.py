@@ -5,6 +5,8 @@ Results are printed and kept under --folder. One file each, benchmarks/<name>.py
 learning: the demo, or +experiment=NAME, under `--seeds` seeds, each from a base of its own: RL against SFT, its control
     (rejection-sampling fine-tuning from the same warm-up), the other variants and the ceilings. `--worlds` gives each
     seed generated patients and truths of its own.
+sealed: a test registered in benchmarks/registrations/NAME.yaml, on worlds that were never generated, opened once:
+    python benchmarks/run.py sealed NAME
 ablations: Table VII on the demo's world under `--seeds` seeds: NI, NT, NL, NM and NS, each trained, beside its ceiling.
 estimators: the same world with a critic (gae) and without one (rloo, the demo's), on as many samples.
 navigation: steps per second, and how soon RLlib's PPO reaches 95% of the scripted optimum.
@@ -75,6 +77,7 @@ def bench(name: str) -> Any:
 
 WHAT: dict[str, Callable[[argparse.Namespace], Any]] = {
     "learning": lambda a: bench("learning").learning(a.seeds, a.folder, a.overrides, a.timeout, a.worlds),
+    "sealed": lambda a: bench("sealed").sealed(a.overrides, a.folder, a.timeout),
     "ablations": lambda a: bench("ablations").ablations(a.seeds, a.folder, a.overrides, a.timeout),
     "estimators": lambda a: bench("ablations").estimators(a.seeds, a.folder, a.overrides, a.timeout),
     "navigation": lambda a: bench("navigation").navigation(a.seeds, a.overrides),
@@ -147,7 +150,9 @@ def main() -> None:
     parser.add_argument("--line", type=_updates, default=(), help="order_arms: earlier updates to play, as 8,16,32")
     parser.add_argument("--pyhealth", type=Path, help="pyhealth: python of an environment with pyhealth==1.1.6")
     parser.add_argument("--models", default="StageNet,GRASP", help="pyhealth: names of PyHealth's models")
-    parser.add_argument("overrides", nargs="*", help="configuration of every run, as for launch/train_ghar.py")
+    parser.add_argument(
+        "overrides", nargs="*", help="configuration of every run, as for launch/train_ghar.py; sealed: NAME"
+    )
     arguments = parser.parse_intermixed_args()  # overrides may follow options
     if arguments.worlds and arguments.what != "learning":
         parser.error(f"--worlds is an option of learning: leave it out of {arguments.what}.")
