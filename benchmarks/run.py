@@ -2,9 +2,9 @@
 
 Results are printed and kept under --folder. One file each, benchmarks/<name>.py, says what it measures and how:
 
-learning: the demo, or +experiment=NAME, under `--seeds` seeds, each from a base of its own: RL against SFT, its control
-    (rejection-sampling fine-tuning from the same warm-up), the other variants and the ceilings. `--worlds` gives each
-    seed generated patients and truths of its own.
+learning: the demo, or +experiment=NAME, under `--seeds` seeds, each from a base of its own: RL against SFT, controls
+    (rejection-sampling fine-tuning from the same warm-up, at equal episodes and at equal tokens), the other variants
+    and the ceilings. `--worlds` gives each seed generated patients and truths of its own.
 sealed: a test registered in benchmarks/registrations/NAME.yaml, on worlds that were never generated, opened once:
     python benchmarks/run.py sealed NAME
 ablations: Table VII on the demo's world under `--seeds` seeds: NI, NT, NL, NM and NS, each trained, beside its ceiling.

@@ -6,8 +6,8 @@ sha256 of the name and the registration's text, so its author does not choose th
 
 benchmarks/registrations/NAME.json is the record. It is written before the first world is generated, with the commit at
 work, and has the result at the end: commit it then. A test with a result, or with a committed record, is refused. A
-killed test goes on at the same commit in the same folder. Training is that of benchmarks/learning.py, with the control
-of RL from each warm-up ("rft"). Intervals are Student's t over seeds, each with patients of its own.
+killed test goes on at the same commit in the same folder. Training is that of benchmarks/learning.py, with those
+controls of RL that a contrast names. Intervals are Student's t over seeds, each with patients of its own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 import yaml
 
-from benchmarks.learning import RFT, check_generated, command_of, over_seeds, rows_by_policy, train
+from benchmarks.learning import CONTROLS, check_generated, command_of, over_seeds, rows_by_policy, train
 from ghar.errors import BadInput
 from ghar.launch.entry import load
 from ghar.metrics.runfolder import write_whole
@@ -65,10 +65,13 @@ def sealed(words: Sequence[str], folder: Path, timeout: float, root: Path = ROOT
         raise BadInput(f"sealed takes the name of one test, a file NAME.yaml of {PLACE}, and nothing else.")
     test, runs = registered(words[0], root), (folder / "sealed" / words[0]).resolve()
     record = open_test(test, runs, root)
-    places, controls = [runs / f"world{world}" for world in test.worlds], list[Path]()
-    for world, place in zip(test.worlds, places, strict=True):
-        controls += train(world, place, [f"data.world_seed={world}", *test.overrides], timeout)
-    result = differences(test, places, controls)
+    places = [runs / f"world{world}" for world in test.worlds]
+    named = [name for name in CONTROLS if any(name in (c.of, c.less) for c in test.contrasts)]
+    found = [
+        train(world, place, [f"data.world_seed={world}", *test.overrides], timeout, named)
+        for world, place in zip(test.worlds, places, strict=True)
+    ]
+    result = differences(test, places, {name: [own[name] for own in found] for name in named})
     record = {key: value for key, value in record.items() if key != "folder"} | {"result": result}
     write_whole(root / PLACE / f"{test.name}.json", json.dumps(record, indent=1) + "\n")
     write_whole(runs / "fragment.md", "\n".join(page_lines(test, record)) + "\n")
@@ -143,7 +146,7 @@ def check_played(test: Registration, runs: Path) -> None:
     """Refuse, before hours of training, patients that are not generated and contrasts of what is not played."""
     overrides = command_of(test.worlds[0], runs, test.overrides)[2:]
     check_generated(overrides)
-    played = [*(load(overrides).eval.variants or ()), RFT]
+    played = [*(load(overrides).eval.variants or ()), *CONTROLS]
     if absent := [name for c in test.contrasts for name in (c.of, c.less) if name not in played]:
         raise BadInput(f"A contrast names {absent[0]}: its registration must list it in eval.variants.")
 
@@ -159,7 +162,7 @@ def _opened(record: dict[str, Any], head: str, runs: Path, path: str) -> dict[st
     return record
 
 
-def differences(test: Registration, runs: Sequence[Path], controls: Sequence[Path]) -> dict[str, Any]:
+def differences(test: Registration, runs: Sequence[Path], controls: Mapping[str, Sequence[Path]]) -> dict[str, Any]:
     """Compute each registered contrast: mean, t-interval over seeds, each seed's difference."""
     rows = rows_by_policy(runs, controls)
     found = {}

@@ -48,14 +48,14 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Worlds whose training was started; each run is finished at once, RL right more often than its control."""
     worlds: list[int] = []
 
-    def start(world: int, place: Path, overrides: list[str], timeout: float) -> list[Path]:
-        assert f"data.world_seed={world}" in overrides
+    def start(world: int, place: Path, overrides: list[str], timeout: float, controls: list[str]) -> dict[str, Path]:
+        assert f"data.world_seed={world}" in overrides and controls == ["rft"]
         worlds.append(world)
         finished(place, None, offset=len(worlds))
         control = finished(place.with_name(f"rft-{place.name}"), None, offset=len(worlds))
         if len(worlds) == 1:  # in the others RL is as its control
             (control / "episodes" / "ghar_rl.jsonl").write_text((place / "episodes" / "ghar_sft.jsonl").read_text())
-        return [control]
+        return {"rft": control}
 
     monkeypatch.setattr("benchmarks.sealed.train", start)
     return worlds
@@ -81,7 +81,7 @@ def test_a_test_is_opened_once(root: Path, tmp_path: Path, started: list[int]) -
 def test_a_killed_test_goes_on_at_its_commit_in_its_folder(
     root: Path, tmp_path: Path, started: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def killed(*_: Any) -> list[Path]:
+    def killed(*_: Any) -> dict[str, Path]:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
