@@ -50,6 +50,7 @@ sync: `--seeds` exchanges of weights and of adapters with vLLM in bfloat16 on Sm
 order_arms: order check with SmolLM2: SFT, then rejection sampling, RLOO and MAPPO from it, on unopened test questions.
 ward_round: episodes until a goal with a critic and without, on a world made to test a critic, under `--seeds`.
 real_decisions: decisions of SmolLM2-135M that can be read, all systems on `--share` of 20 patients of each open demo.
+real_outcomes: baselines that ask no model, on a task of the real patients in data.root, and what the test can show.
 real_model: replies, label probabilities and SFT a second with SmolLM2-135M and engine hf, at `--share` of their tokens.
 adapter_play: replies a second with SmolLM2-135M, its adapter folded in and beside the base, and what this rounds.
 base_model: the base model that comes with the package, made again and compared byte by byte.
@@ -125,6 +126,7 @@ WHAT: dict[str, Callable[[argparse.Namespace], Any]] = {
     ),
     "ward_round": lambda a: bench("ward_round").ward_round(a.folder, a.seeds, a.overrides, a.timeout),
     "real_decisions": lambda a: bench("real_decisions").real_decisions(a.folder, a.overrides, a.share),
+    "real_outcomes": lambda a: bench("real_outcomes").real_outcomes(a.folder, a.overrides),
     "real_model": lambda a: bench("real_model").real_model(share=a.share),
     "adapter_play": lambda a: bench("adapter_play").adapter_play(a.seeds, a.share),
     "base_model": lambda a: bench("base_model").base_model(a.folder / "base_model"),
