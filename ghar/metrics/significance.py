@@ -43,7 +43,7 @@ def detectable_difference(samples: int, disagree: float, power: float = 0.8, lev
     """
     from scipy.stats import norm  # a second to import
 
-    reject, reach = norm.ppf(1 - level / 2), norm.ppf(power)
+    reject, reach = float(norm.ppf(1 - level / 2)), float(norm.ppf(power))
 
     def lacking(d: float) -> float:
         return reject * math.sqrt(disagree) + reach * math.sqrt(disagree - d * d) - d * math.sqrt(samples)
