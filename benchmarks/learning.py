@@ -6,6 +6,10 @@ Every seed has patients in common with the others (data.world_seed stays), but a
 that of training. With --worlds every seed has a generated world of its own too (data.world_seed follows the seed):
 other patients, and other severities and relations behind them, so that the interval covers the luck of the world.
 
+From each seed's warm-up two controls of RL are trained, by rejection-sampling fine-tuning: "rft" with as many episodes,
+and "rft_tokens" with as many trained reply tokens. The second has as many rounds as it takes at the mean of the first;
+what share of RL's tokens it had is among the results.
+
 Test numbers are means with 95% intervals over seeds and patients (ghar/metrics/seeds.py). What a run keeps only as one
 number (rewards on the validation split, F1 of retrieval, time, memory) has a t-interval over seeds.
 """
@@ -13,6 +17,7 @@ number (rewards on the validation split, F1 of retrieval, time, memory) has a t-
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -28,31 +33,64 @@ CEILINGS = {
     "retrieval": "ceiling with retrieval",
 }  # fmt: skip
 Rows = Sequence[Mapping[str, Any]]
-RFT, ATTEMPTS = "rft", 4  # the control of RL; attempts at a patient where RL plays one
+RFT, RFT_TOKENS = "rft", "rft_tokens"  # controls of RL: as many episodes, as many trained reply tokens
+CONTROLS = (RFT, RFT_TOKENS)
+ATTEMPTS = 4  # of the controls at a patient, where RL plays one
 
 
 def learning(
     seeds: int, folder: Path, overrides: Sequence[str], timeout: float, worlds: bool = False
 ) -> dict[str, Any]:
-    """Train under seeds 0..seeds-1, and the control of RL from the same warm-ups; gather what came of it.
+    """Train under seeds 0..seeds-1, and the controls of RL from the same warm-ups; gather what came of it.
 
     worlds: each seed has a world of its own. BadInput where the patients are not generated here, or
     where the overrides name data.world_seed.
     """
     runs = [folder / f"{'world' if worlds else 'seed'}{seed}" for seed in range(seeds)]
     if worlds:
-        _check_generated(command_of(0, runs[0], overrides)[2:])
-    controls: list[Path] = []
+        check_generated(command_of(0, runs[0], overrides)[2:])
+    found: list[dict[str, Path]] = []
     for seed, run_dir in enumerate(runs):
         own = [*([f"data.world_seed={seed}"] if worlds else []), *overrides]
-        command = command_of(seed, run_dir, own)
-        print(" ".join(command), flush=True)
-        subprocess.run(command, check=True, timeout=timeout)
-        controls += _control(seed, run_dir, own, timeout)
+        found.append(train(seed, run_dir, own, timeout))
+    controls = {name: [own[name] for own in found] for name in CONTROLS if all(name in own for own in found)}
     return gathered(runs, controls, worlds)
 
 
-def _check_generated(overrides: Sequence[str]) -> None:
+def train(
+    seed: int, run_dir: Path, overrides: Sequence[str], timeout: float, controls: Sequence[str] = CONTROLS
+) -> dict[str, Path]:
+    """Train one seed and the named controls of its RL; return the folder of each control that was trained.
+
+    None is trained where RL has no update, and none by tokens where one of both trained none or did not count them.
+    """
+    from ghar.launch.entry import load
+
+    _start(command_of(seed, run_dir, overrides), timeout)
+    updates = load(command_of(seed, run_dir, overrides)[2:]).trainer.rl.updates
+    found: dict[str, Path] = {}
+    if updates and controls:
+        found[RFT] = _control(RFT, seed, run_dir, overrides, updates, timeout)
+    if RFT in found and RFT_TOKENS in controls:
+        wanted, round_tokens = trained_tokens(run_dir), trained_tokens(found[RFT]) / updates
+        if wanted and round_tokens:
+            rounds = math.ceil(wanted / round_tokens)
+            found[RFT_TOKENS] = _control(RFT_TOKENS, seed, run_dir, overrides, rounds, timeout)
+    return found
+
+
+def trained_tokens(run_dir: Path) -> int:
+    """Return the reply tokens of episodes that a finished run was trained on; 0 where it counted none."""
+    trained_on = json.loads((run_dir / "summary.json").read_text()).get("trained_on") or {}
+    return trained_on.get("episode reply tokens", 0)
+
+
+def _start(command: Sequence[str], timeout: float) -> None:
+    print(" ".join(command), flush=True)
+    subprocess.run(command, check=True, timeout=timeout)
+
+
+def check_generated(overrides: Sequence[str]) -> None:
     """Refuse patients that are not generated, as no seed has others, and a world that all seeds share."""
     from ghar.errors import BadInput
     from ghar.launch.entry import load
@@ -66,23 +104,20 @@ def _check_generated(overrides: Sequence[str]) -> None:
         )
 
 
-def _control(seed: int, whole: Path, overrides: Sequence[str], timeout: float) -> list[Path]:
-    """Rejection-sampling fine-tuning from the warm-up of `whole`, on as many episodes; none where RL has no update."""
+def _control(name: str, seed: int, whole: Path, overrides: Sequence[str], rounds: int, timeout: float) -> Path:
+    """Train so many rounds of rejection-sampling fine-tuning from the warm-up of `whole`."""
     from ghar.launch.entry import load
     from ghar.trainers.runs.fork_run import begin_from
 
     rl = load(command_of(seed, whole, overrides)[2:]).trainer.rl
-    if not rl.updates:
-        return []
-    run_dir, main = whole.with_name(f"{RFT}-{whole.name}"), json.loads((whole / "summary.json").read_text())["main"]
+    run_dir, main = whole.with_name(f"{name}-{whole.name}"), json.loads((whole / "summary.json").read_text())["main"]
     attempts = rl.attempts if rl.attempts > 1 else min(ATTEMPTS, rl.episodes)
-    own = ["trainer.method=rft", f"trainer.rl.attempts={attempts}", f"eval.variants=[{main}]"]
-    command = command_of(seed, run_dir, [*overrides, *own])
+    own = ["trainer.method=rft", f"trainer.rl.attempts={attempts}", f"trainer.rl.updates={rounds}"]
+    command = command_of(seed, run_dir, [*overrides, *own, f"eval.variants=[{main}]"])
     if not run_dir.exists():
         begin_from(whole, load(command[2:]))
-    print(" ".join(command), flush=True)
-    subprocess.run(command, check=True, timeout=timeout)
-    return [run_dir]
+    _start(command, timeout)
+    return run_dir
 
 
 def command_of(seed: int, run_dir: Path, overrides: Sequence[str]) -> list[str]:
@@ -92,11 +127,13 @@ def command_of(seed: int, run_dir: Path, overrides: Sequence[str]) -> list[str]:
     return [sys.executable, str(ROOT / "launch" / "train.py"), *named, *own, *overrides]
 
 
-def gathered(runs: Sequence[Path], controls: Sequence[Path] = (), worlds: bool = False) -> dict[str, Any]:
+def gathered(
+    runs: Sequence[Path], controls: Mapping[str, Sequence[Path]] | None = None, worlds: bool = False
+) -> dict[str, Any]:
     """The numbers of finished runs, one for each seed. Ceilings are left out where a run knows none.
 
-    controls: the runs of rejection-sampling fine-tuning from the same warm-ups, whose rows are called "rft". worlds:
-    runs have no patient in common, also where they number them alike.
+    controls: runs of rejection-sampling fine-tuning from the same warm-ups, by the name of their rows. worlds: runs
+    have no patient in common, also where they number them alike.
     """
     from ghar.metrics.runfolder import RunFolder
 
@@ -106,10 +143,10 @@ def gathered(runs: Sequence[Path], controls: Sequence[Path] = (), worlds: bool =
     result: dict[str, Any] = {
         name: t_interval([run[name] for run in single]) for name in single[0] if all(name in run for run in single)
     }
-    rows = {name: [list(folder.episodes(name)) for folder in folders] for name in summaries[0]["policies"]}
-    if controls:
-        main = summaries[0]["main"]
-        rows[RFT] = [list(RunFolder.open(run).episodes(main)) for run in controls]
+    for name, own in (controls or {}).items():
+        if spent := sum(map(trained_tokens, runs)):
+            result[f"trained reply tokens, {name} as share of RL's"] = sum(map(trained_tokens, own)) / spent
+    rows = rows_by_policy(runs, controls)
     if worlds:
         rows = {name: [_of_world(i, own) for i, own in enumerate(seeds)] for name, seeds in rows.items()}
     for name, found in rows.items():
@@ -131,6 +168,19 @@ def gathered(runs: Sequence[Path], controls: Sequence[Path] = (), worlds: bool =
     if "validation reward, RL" in result:
         result["rl above sft"] = result["validation reward, RL"]["low"] > result["validation reward, SFT"]["high"]
     return result
+
+
+def rows_by_policy(runs: Sequence[Path], controls: Mapping[str, Sequence[Path]] | None = None) -> dict[str, list[Rows]]:
+    """Rows of each policy, seed by seed; those of the controls by their names."""
+    from ghar.metrics.runfolder import RunFolder
+
+    summary = json.loads((runs[0] / "summary.json").read_text())
+    rows: dict[str, list[Rows]] = {
+        name: [list(RunFolder.open(run).episodes(name)) for run in runs] for name in summary["policies"]
+    }
+    for name, own in (controls or {}).items():
+        rows[name] = [list(RunFolder.open(run).episodes(summary["main"])) for run in own]
+    return rows
 
 
 def _of_world(number: int, rows: Rows) -> Rows:

@@ -6,6 +6,8 @@ rft     from there, rejection-sampling fine-tuning
 mappo   from there, multi-agent PPO with a critic of its own
 label   the base model after SFT on labels alone, of as many training questions as SFT has; all weights, never searching
 
+Beside them are played: rules, the base model frozen and prompted (`ghar_base`), and the weights of SFT never searching
+(`llm_only`), searching for each condition (`always_rag`) and reading after fixed searches (`reads`).
 rloo, rft and mappo play as many episodes on the same questions, and train adapters. Their last weights are played, so
 none are chosen by a validation. `--arms` names those to train and play; contrasts with an arm left out are left out.
 `--line` names updates after which the weights of an arm are played, too (`keep_last` must have kept them).
@@ -55,13 +57,14 @@ ARMS = {
     "mappo": Arm(("trainer.method=mappo", "trainer.rl.estimator=gae")),
     "label": Arm((*SFT, "task.max_train=${trainer.warmup.samples}"), LABEL, LABEL, ()),
 }
-OF_SFT = (*RULES, "ghar_sft", "llm_only", "reads")
+OF_SFT = (*RULES, "ghar_base", "ghar_sft", "llm_only", "always_rag", "reads")
 AFTER = " after "
 COLUMNS = ("correct", "named", "reward", "retrievals")
 CONTRASTS = (
     ("rloo", "ghar_sft"), ("mappo", "ghar_sft"), ("rft", "ghar_sft"), ("rloo", "rft"), ("mappo", "rft"),
-    ("mappo", "rloo"), ("ghar_sft", "llm_only"), ("ghar_sft", "label"), ("ghar_sft", "scripted"),
-    ("ghar_sft", "lexical"), ("ghar_sft", "facts_regression"), ("reads", "ghar_sft"),
+    ("mappo", "rloo"), ("ghar_sft", "llm_only"), ("ghar_sft", "always_rag"), ("ghar_sft", "ghar_base"),
+    ("ghar_sft", "label"), ("ghar_sft", "scripted"), ("ghar_sft", "lexical"), ("ghar_sft", "facts_regression"),
+    ("reads", "ghar_sft"),
 )  # fmt: skip
 
 

@@ -2,9 +2,11 @@
 
 Results are printed and kept under --folder. One file each, benchmarks/<name>.py, says what it measures and how:
 
-learning: the demo, or +experiment=NAME, under `--seeds` seeds, each from a base of its own: RL against SFT, its control
-    (rejection-sampling fine-tuning from the same warm-up), the other variants and the ceilings. `--worlds` gives each
-    seed generated patients and truths of its own.
+learning: the demo, or +experiment=NAME, under `--seeds` seeds, each from a base of its own: RL against SFT, controls
+    (rejection-sampling fine-tuning from the same warm-up, at equal episodes and at equal tokens), the other variants
+    and the ceilings. `--worlds` gives each seed generated patients and truths of its own.
+sealed: a test registered in benchmarks/registrations/NAME.yaml, on worlds that were never generated, opened once:
+    python benchmarks/run.py sealed NAME
 ablations: Table VII on the demo's world under `--seeds` seeds: NI, NT, NL, NM and NS, each trained, beside its ceiling.
 estimators: the same world with a critic (gae) and without one (rloo, the demo's), on as many samples.
 navigation: steps per second, and how soon RLlib's PPO reaches 95% of the scripted optimum.
@@ -48,6 +50,7 @@ sync: `--seeds` exchanges of weights and of adapters with vLLM in bfloat16 on Sm
 order_arms: order check with SmolLM2: SFT, then rejection sampling, RLOO and MAPPO from it, on unopened test questions.
 ward_round: episodes until a goal with a critic and without, on a world made to test a critic, under `--seeds`.
 real_decisions: decisions of SmolLM2-135M that can be read, all systems on `--share` of 20 patients of each open demo.
+real_outcomes: baselines that ask no model, on a task of the real patients in data.root, and what the test can show.
 real_model: replies, label probabilities and SFT a second with SmolLM2-135M and engine hf, at `--share` of their tokens.
 adapter_play: replies a second with SmolLM2-135M, its adapter folded in and beside the base, and what this rounds.
 base_model: the base model that comes with the package, made again and compared byte by byte.
@@ -75,6 +78,7 @@ def bench(name: str) -> Any:
 
 WHAT: dict[str, Callable[[argparse.Namespace], Any]] = {
     "learning": lambda a: bench("learning").learning(a.seeds, a.folder, a.overrides, a.timeout, a.worlds),
+    "sealed": lambda a: bench("sealed").sealed(a.overrides, a.folder, a.timeout),
     "ablations": lambda a: bench("ablations").ablations(a.seeds, a.folder, a.overrides, a.timeout),
     "estimators": lambda a: bench("ablations").estimators(a.seeds, a.folder, a.overrides, a.timeout),
     "navigation": lambda a: bench("navigation").navigation(a.seeds, a.overrides),
@@ -122,6 +126,7 @@ WHAT: dict[str, Callable[[argparse.Namespace], Any]] = {
     ),
     "ward_round": lambda a: bench("ward_round").ward_round(a.folder, a.seeds, a.overrides, a.timeout),
     "real_decisions": lambda a: bench("real_decisions").real_decisions(a.folder, a.overrides, a.share),
+    "real_outcomes": lambda a: bench("real_outcomes").real_outcomes(a.folder, a.overrides),
     "real_model": lambda a: bench("real_model").real_model(share=a.share),
     "adapter_play": lambda a: bench("adapter_play").adapter_play(a.seeds, a.share),
     "base_model": lambda a: bench("base_model").base_model(a.folder / "base_model"),
@@ -147,7 +152,9 @@ def main() -> None:
     parser.add_argument("--line", type=_updates, default=(), help="order_arms: earlier updates to play, as 8,16,32")
     parser.add_argument("--pyhealth", type=Path, help="pyhealth: python of an environment with pyhealth==1.1.6")
     parser.add_argument("--models", default="StageNet,GRASP", help="pyhealth: names of PyHealth's models")
-    parser.add_argument("overrides", nargs="*", help="configuration of every run, as for launch/train_ghar.py")
+    parser.add_argument(
+        "overrides", nargs="*", help="configuration of every run, as for launch/train_ghar.py; sealed: NAME"
+    )
     arguments = parser.parse_intermixed_args()  # overrides may follow options
     if arguments.worlds and arguments.what != "learning":
         parser.error(f"--worlds is an option of learning: leave it out of {arguments.what}.")

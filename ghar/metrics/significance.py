@@ -1,7 +1,9 @@
-"""Is one policy better than another on the same patients, and how many such questions were asked."""
+"""Is one policy better than another on the same patients, how many such questions were asked, and how small a
+difference a test can show."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -30,3 +32,26 @@ def holm(p_values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[at]))
         adjusted[at] = largest
     return adjusted
+
+
+def detectable_difference(samples: int, disagree: float, power: float = 0.8, level: float = 0.05) -> float:
+    """Compute the smallest difference of two paired accuracies that McNemar's two-sided test shows with this power.
+
+    disagree: share of samples, independent of each other, on which exactly one of the two is right. The formula is
+    Connor's (1987): z(1 - level/2) sqrt(disagree) + z(power) sqrt(disagree - d^2) = d sqrt(samples). NaN where not even
+    d = disagree, one of the two never right alone, is shown so often.
+    """
+    from scipy.stats import norm  # a second to import
+
+    reject, reach = float(norm.ppf(1 - level / 2)), float(norm.ppf(power))
+
+    def lacking(d: float) -> float:
+        return reject * math.sqrt(disagree) + reach * math.sqrt(disagree - d * d) - d * math.sqrt(samples)
+
+    low, high = 0.0, disagree
+    if disagree <= 0 or lacking(high) > 0:
+        return math.nan
+    for _ in range(60):  # halvings, beyond the precision of floats
+        middle = (low + high) / 2
+        low, high = (middle, high) if lacking(middle) > 0 else (low, middle)
+    return high

@@ -22,6 +22,7 @@ import pytest
 from transformers import Qwen2Config
 
 from benchmarks.run import WHAT
+from benchmarks.sealed import PLACE
 from ghar.configure import leaf_keys
 from ghar.envs.system import settings_of
 from ghar.launch.cli import COMMANDS
@@ -187,6 +188,9 @@ def check_launch(script: str, arguments: list[str]) -> None:
         rest = arguments[1:]
         options = {word for word in rest if word.startswith("--")}
         assert arguments[0] in WHAT and options <= OPTIONS | SWITCHES, arguments
+        if arguments[0] == "sealed":
+            assert (ROOT / PLACE / f"{arguments[1]}.yaml").is_file() and len(arguments) == 2, arguments
+            return
         values = [word for i, word in enumerate(rest) if not word.startswith("--") and rest[i - 1] not in OPTIONS]
         composes(values)
     elif script == "compare.py":
@@ -315,7 +319,7 @@ def test_python_lines_run_after_the_commands_that_they_follow(
 def test_a_wrong_command_is_found() -> None:
     for line in (
         "python launch/train.py policy=ghar", "python launch/trian.py", "make dmo", "ghar trian", "ghar train sed=1",
-        "python benchmarks/run.py sped",
+        "python benchmarks/run.py sped", "python benchmarks/run.py sealed no-such-test",
         "python launch/compare.py systems=[ghar,kar] task=read", "python launch/train.py trainer.rl.updtes=1",
         "python launch/study.py study=gharr",
     ):  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.ablations import go_on_from, table
-from benchmarks.learning import command_of, gathered, learning, over_both
+from benchmarks.learning import command_of, gathered, learning, over_both, train
 from ghar.errors import BadInput
 from ghar.launch.entry import load
 from ghar.metrics.runfolder import RunFolder
@@ -64,7 +64,7 @@ def test_the_control_of_rl_stands_beside_it(tmp_path: Path) -> None:
     for run in controls:
         rows = [row(i, i % 2 == 0) for i in range(24)]
         (run / "episodes" / "ghar_rl.jsonl").write_text("".join(json.dumps(line) + "\n" for line in rows))
-    found = gathered(runs, controls)
+    found = gathered(runs, {"rft": controls})
     assert found["test accuracy, rft"]["mean"] == pytest.approx(0.5)
     assert found["test accuracy, ghar_rl - rft"]["mean"] == pytest.approx(0.25)
     assert "test accuracy, rft" not in gathered(runs)
@@ -142,6 +142,29 @@ def test_each_seed_has_a_world_of_its_own_where_it_is_asked_for(
         learning(2, tmp_path, [f"data.root={tmp_path}"], 1.0, worlds=True)
     with pytest.raises(BadInput, match=r"leave data\.world_seed=7 out"):
         learning(2, tmp_path, ["data.world_seed=7"], 1.0, worlds=True)
+
+
+def test_the_second_control_has_as_many_trained_tokens_as_rl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs are made by a stub: RL trains on 100 reply tokens an update, a round of the control on 40."""
+    rounds: dict[str, int] = {}
+
+    def start(command: list[str], **_: Any) -> None:
+        config = load(command[2:])
+        run = finished(Path(config.run_dir), CEILINGS, offset=config.seed)
+        tokens = config.trainer.rl.updates * (40 if config.trainer.method == "rft" else 100)
+        summary = json.loads((run / "summary.json").read_text())
+        (run / "summary.json").write_text(json.dumps({**summary, "trained_on": {"episode reply tokens": tokens}}))
+        rounds[run.name] = config.trainer.rl.updates
+
+    monkeypatch.setattr("benchmarks.learning.subprocess.run", start)
+    monkeypatch.setattr("ghar.trainers.runs.fork_run.begin_from", lambda whole, config: None)
+    found = learning(1, tmp_path, ["scale=demo", "trainer.rl.updates=9"], 1.0)
+    assert rounds == {"seed0": 9, "rft-seed0": 9, "rft_tokens-seed0": 23}
+    assert found["trained reply tokens, rft as share of RL's"] == pytest.approx(0.4)
+    assert 1 <= found["trained reply tokens, rft_tokens as share of RL's"] < 1 + 40 / 900
+    assert {"test accuracy, ghar_rl - rft", "test accuracy, ghar_rl - rft_tokens"} <= found.keys()
+    assert not train(0, tmp_path / "seed0", ["scale=demo", "trainer.rl.updates=0"], 1.0)
+    assert [*train(0, tmp_path / "seed0", ["scale=demo", "trainer.rl.updates=9"], 1.0, ["rft"])] == ["rft"]
 
 
 def test_each_ablation_stands_beside_its_ceiling_and_what_it_lacks(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Tests of paired differences: p against a direct loop, Holm against the closed test it shortens."""
+"""Tests of paired differences: p against a direct loop, Holm against the closed test it shortens, power simulated."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import norm
 
 from ghar.metrics.bootstrap import RESAMPLES, differences, paired_difference, resampled, weighted_mean
-from ghar.metrics.significance import holm, p_of
+from ghar.metrics.significance import detectable_difference, holm, p_of
 
 chances = st.lists(st.integers(0, 20).map(lambda x: x / 20), max_size=6)
 
@@ -71,3 +72,21 @@ def p_value(a: Sequence[float], b: Sequence[float], **draw: Any) -> float:
     draw = {"seed": 0, "resamples": RESAMPLES, **draw}
     drawn = resampled(lambda w: {"difference": weighted_mean(w, apart)}, len(apart), **draw)["difference"][1]
     return p_of(drawn, float(np.abs(apart).max()))
+
+
+@pytest.mark.parametrize(("samples", "disagree", "power"), [(505, 0.125, 0.8), (200, 0.3, 0.8), (1000, 0.05, 0.9)])
+def test_the_detectable_difference_is_shown_as_often_as_its_power_says(
+    samples: int, disagree: float, power: float
+) -> None:
+    """McNemar's test on simulated pairs of policies that differ by it."""
+    difference = detectable_difference(samples, disagree, power)
+    shares = [(disagree + difference) / 2, (disagree - difference) / 2, 1 - disagree]
+    first, second, _ = np.random.default_rng(0).multinomial(samples, shares, size=20_000).T
+    shown = np.abs(first - second) > norm.ppf(0.975) * np.sqrt(first + second)
+    assert shown.mean() == pytest.approx(power, abs=0.02)
+
+
+def test_the_detectable_difference_shrinks_with_the_test_and_may_not_exist() -> None:
+    assert detectable_difference(505, 0.125) == pytest.approx(0.044, abs=0.001)
+    assert detectable_difference(2020, 0.125) == pytest.approx(0.022, abs=0.001)
+    assert np.isnan(detectable_difference(5, 0.2)) and np.isnan(detectable_difference(100, 0.0))
