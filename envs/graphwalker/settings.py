@@ -35,6 +35,9 @@ class Settings:
     # scored prompts a patient that any selector may spend, shared ones included; null leaves the walk and cone as their
     # papers have them, and gives the others what a walk of these numbers takes
     effort: Annotated[int, Range(2)] | None = None
+    # measure how much the examples lower H(x | S) (Eq. 14): two more scored prompts a patient, which stand in its
+    # seconds and in no selector's cost
+    entropy_drop: bool = False
 
     @property
     def usual_effort(self) -> int:
