@@ -14,6 +14,7 @@ import polars as pl
 from ghar.config import Config
 from ghar.data.audit import as_plain, exposure
 from ghar.data.cohort import Cohort, Sample, Task
+from ghar.data.tasks.demographics import with_demographics
 from ghar.data.tasks.eligible import eligible
 from ghar.data.tasks.samples import TimeSeries
 from ghar.data.tasks.series import SeriesTask, series_samples
@@ -73,6 +74,7 @@ def series_splits(
     task, samples = _reader(settings)(cohort, _name(config), leakage=config.data.leakage)
     samples, left_out = eligible(samples, cohort, config.task.stays, config.data.root)
     samples = drawn(samples, cohort, config.task)
+    samples = with_demographics(samples, cohort) if settings.demographics else samples
     return task, records.limited(split_stratified(samples, config.task.split, config.task.split_seed)), left_out
 
 
