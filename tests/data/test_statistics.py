@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from types import SimpleNamespace
+from typing import Any
 
 import polars as pl
 import pytest
@@ -134,12 +135,13 @@ def test_questions_are_counted_by_split_without_any_patients(tmp_path, capsys) -
 
 
 def test_tasks_of_a_system_alone_are_counted_by_its_cases(monkeypatch) -> None:
-    parts = Splits(*((SimpleNamespace(subject_id=i, label=i % 2),) * (i + 1) for i in range(3)))
+    people: list[Any] = [SimpleNamespace(subject_id=i, label=i % 2) for i in range(3)]
+    one, two, three = people
+    parts = Splits((one,), (two, two), (three, three, three))
     made = SimpleNamespace(task=Task("own", "?", ("no", "yes")), cases=parts)
     monkeypatch.setattr("ghar.envs.system.room", lambda name, part: SimpleNamespace(build=lambda *given: made))
-    records = SimpleNamespace(
-        config=SimpleNamespace(task=SimpleNamespace(name="own"), system=SimpleNamespace(name="one")), texts_alone=False
-    )
+    config = SimpleNamespace(task=SimpleNamespace(name="own"), system=SimpleNamespace(name="one"))
+    records: Any = SimpleNamespace(config=config, texts_alone=False)
     found = split_table(*drawn_samples(records))
     assert {name: row["samples"] for name, row in found.items()} == {"train": 1, "valid": 2, "test": 3}
     assert found["valid"]["labels"]["yes"] == {"samples": 2, "patients": 1, "shown": {}}

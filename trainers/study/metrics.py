@@ -43,7 +43,8 @@ TITLES = {
     "seconds": "Seconds", "reward": "Reward", "when_f1": "When to retrieve, F1", "brier": "Brier", "ece": "ECE",
     "micro_auroc": "AUROC (micro)", "f1_best_on_test": "F1, best threshold of the test", "options_f1": "F1 of options",
     "rouge_1": "ROUGE-1", "rouge_2": "ROUGE-2", "rouge_l": "ROUGE-L", "sari": "SARI", "bleu_4": "BLEU-4",
-    "entropy_drop": "Entropy drop, nats a token", "class_f1": "F1 of label", "f1_at_valid": "F1, threshold of validation",
+    "entropy_drop": "Entropy drop, nats a token", "class_f1": "F1 of label",
+    "f1_at_valid": "F1, threshold of validation",
     "sensitivity_at_valid": "Sensitivity, threshold of validation",
     "specificity_at_valid": "Specificity, threshold of validation",
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""How much examples lower the entropy of a patient's text: Eq. 14 of GraphWalker, computed again by plain forward passes."""
+"""How much examples lower the entropy of a patient's text (Eq. 14, GraphWalker), again by plain forward passes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -81,7 +80,7 @@ def test_the_drop_is_that_of_plain_forward_passes(tmp_path: Any) -> None:
         episodes = play(stage_of(system, variant, config), system.cases.test, policy, seed=0, title="")
         rows = [system.report.row(e, case, variant) for e, case in zip(episodes, system.cases.test, strict=True)]
         drops = [found.entropy_drop for found in chosen(corpus, "semantic_emb", ids)]
-        assert [row["entropy_drop"] for row in rows] == drops and np.ptp(drops) > 0
+        assert [row["entropy_drop"] for row in rows] == drops and len(set(drops)) == len(ids)
         alone = system.variant("zero_shot")
         [episode] = play(stage_of(system, alone, config), system.cases.test[:1], policy, seed=0, title="")
         assert system.report.row(episode, system.cases.test[0], alone)["entropy_drop"] == 0
