@@ -14,13 +14,13 @@ import polars as pl
 from ghar.config import Config
 from ghar.data.audit import as_plain, exposure
 from ghar.data.cohort import Cohort, Sample, Task
-from ghar.data.tasks.demographics import with_demographics
 from ghar.data.tasks.eligible import eligible
 from ghar.data.tasks.samples import TimeSeries
 from ghar.data.tasks.series import SeriesTask, series_samples
 from ghar.data.tasks.splits import Splits, split_stratified
 from ghar.data.tasks.stays import Leakage
 from ghar.data.tasks.visits import drawn
+from ghar.envs.graphwalker.demographics import with_demographics
 from ghar.envs.graphwalker.encoders.embeddings import Embeddings, embed
 from ghar.envs.graphwalker.encoders.embeddings import Name as EncoderName
 from ghar.envs.graphwalker.pool import EncodedCases, dense

@@ -45,8 +45,8 @@ def entropy(network: Any, corpus: ExamplesCorpus, sample_id: str, shots: Shots) 
     asked = walkers.patients[sample_id].asked
     with torch.inference_mode():
         logits = network(torch.tensor([[*before, *asked]])).logits[0].double()
-    told = logits.log_softmax(-1)[len(before) - 1 : -1]
-    return -float(told[range(len(asked)), list(asked)].mean())
+    log_probs = logits.log_softmax(-1)[len(before) - 1 : -1]
+    return -float(log_probs[range(len(asked)), list(asked)].mean())
 
 
 def chosen(corpus: ExamplesCorpus, selector: Name, ids: Sequence[str]) -> list[Examples]:
