@@ -91,10 +91,12 @@ class Records:
     """One configuration's data. Whatever is missing raises BadInput when it is asked for, not before.
 
     source: in its own codes, from which labels are made. cohort: in mapped codes where data.codes says so, which are
-    shown, linked and counted; without chart measurements, which `charted` has.
+    shown, linked and counted; without chart measurements, which `charted` has. read: the source with its charts, where
+    the caller has read it already.
     """
 
     config: Config
+    read: Cohort | None = None
 
     @cached_property
     def root(self) -> Path:
@@ -126,6 +128,8 @@ class Records:
         none (`no_patients`)."""
         if self.texts_alone:
             return no_patients(self.config.data)
+        if self.read is not None:
+            return self.read
         name = "mimic4" if self.config.data.name == "demo" else self._data.name
         data = replace(self.config.data, name=name, root=str(self.root))
         return read_source(data, charts=False, stays=self._reads_stays)
@@ -184,6 +188,8 @@ class Records:
     def charted_source(self) -> Cohort:
         """The source with chart measurements, in its own codes. BadInput for a task of texts."""
         self.require_patients()
+        if self.read is not None:
+            return self.read
         data = self._data if self.own_world else self.config.data  # a database is asked for charts too
         data = data if data.root is not None or data.name != "mimic4" else replace(data, name="demo")
         return read_source(data, stays=self._reads_stays)

@@ -2,7 +2,8 @@
 
 A room (envs/NAME/, or a user's own module) has two names: `Settings`, a frozen dataclass of its keys whose first field
 is `name: str`, and `build(records, settings) -> System`, which reads the records without any model. `system=NAME`
-imports envs.NAME; a name with a dot is imported as it stands. Nothing has to be registered.
+imports envs.NAME; a name with a dot is imported as it stands. Nothing has to be registered. A room whose tasks are its
+own may have `drawn(records, settings) -> (task, splits)`, for statistics of samples that `build` would first encode.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 from ghar.configure import nearest
+from ghar.data.tasks.visits import VISIT_TASKS
 from ghar.envs.case import Case, R
 from ghar.envs.rollout import Corpus
 from ghar.episode import Episode, EpisodeGenerator
 from ghar.errors import BadInput
+from ghar.extensions import is_module
 from ghar.llm.policy import Policy
 from ghar.provenance import UNKNOWN, Provenance
 from ghar.rewards.compose import EpisodeReward
@@ -315,6 +318,21 @@ def settings_of(name: str) -> type:
     if not hasattr(module, "Settings"):
         raise BadInput(f"system={name}: {module.__name__} has no Settings; see envs/system.py.")
     return module.Settings
+
+
+def drawn_samples(records: Records) -> tuple[Task, Splits[Any]]:
+    """The configured task and its samples by split, as every system is given them, or as the configured one draws its
+    own: by `drawn(records, settings)` beside its `build`, else its cases, for which it is built."""
+    task, settings = records.config.task.name, records.config.system
+    if task in (*VISIT_TASKS, "labels") or is_module(task):
+        return records.task, records.splits
+    if records.texts_alone:
+        return records.texts.task, records.texts.splits
+    module = room(settings.name, "build")
+    if hasattr(module, "drawn"):
+        return module.drawn(records, settings)
+    system = build(records)
+    return system.task, system.cases
 
 
 def build(records: Records) -> System[Any]:

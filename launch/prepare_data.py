@@ -1,8 +1,9 @@
 """Print and save a data set's statistics: python launch/prepare_data.py data=mimic4 data.root=/path/to/mimic-iv
 
 Leaves dataset.json and dataset.txt in run_dir: patients, visits, codes per visit, the labels of every task, what the
-reader dropped or repaired and, with data.codes=FOLDER, how codes map to CCS and ATC. With kg.path=FILE also codes.csv:
-what each code is shown as, and the node it is linked to for retrieval.
+reader dropped or repaired, of the configured task (protocol=, system=, task=) the drawn samples by split and, with
+data.codes=FOLDER, how codes map to CCS and ATC. With kg.path=FILE also codes.csv: what each code is shown as, and the
+node it is linked to for retrieval. Of questions and texts, which are of no patients, the splits alone.
 """
 
 from __future__ import annotations
@@ -15,18 +16,39 @@ from typing import TYPE_CHECKING, Any, get_args
 if TYPE_CHECKING:
     from ghar.config import Config
     from ghar.data.cohort import Cohort
+    from ghar.envs.records import Records
 
 
 def run(config: Config) -> None:
     import json
     import os
 
-    from ghar.data.mapping import map_source
     from ghar.data.readers.database import with_tables
-    from ghar.data.statistics import dataset_table, text
-    from ghar.envs.worlds.source import read_source
+    from ghar.envs.records import Records
 
     config = replace(config, data=with_tables(config.data))
+    table, whole = _drawn(Records(config)) if Records(config).texts_alone else _statistics(config)
+    print(whole)
+    folder = Path(config.run_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    contents = {"dataset.json": json.dumps(table, indent=1), "dataset.txt": whole + "\n"}
+    if config.kg.path is not None:
+        contents["codes.csv"] = Records(config).linked_codes().write_csv()
+    for name, content in contents.items():
+        half = folder / f".{name}.tmp"
+        half.write_text(content)
+        os.replace(half, folder / name)
+    print(f"Kept in {folder}: {', '.join(contents)}", file=sys.stderr)
+
+
+def _statistics(config: Config) -> tuple[dict[str, Any], str]:
+    """All that is known of the patients, as plain values and for reading."""
+    from ghar.data.mapping import map_source
+    from ghar.data.statistics import dataset_table, text
+    from ghar.envs.records import Records
+    from ghar.envs.worlds.source import read_source
+    from ghar.errors import BadInput
+
     cohort = read_source(config.data)
     tasks, refused = _tasks(cohort, config)
     table: dict[str, Any] = dataset_table(cohort, tasks)
@@ -34,6 +56,12 @@ def run(config: Config) -> None:
     table["tasks"] |= labels
     table["credentialed"] = cohort.credentialed
     lines = [text(table), *refused, *more]
+    try:
+        drawn, shown = _drawn(Records(config, cohort))
+        table |= drawn
+        lines.append(shown)
+    except BadInput as error:
+        lines.append(f"  no split: {error}")
     if config.data.codes is not None:
         report, mapped = map_source(cohort, Path(config.data.codes), config.data.root)
         rules, unmapped = report.by_rule.to_dicts(), report.unmapped.to_dicts()
@@ -43,20 +71,17 @@ def run(config: Config) -> None:
         for name, codes in table["mapped"].items():
             sizes = ", ".join(f"{row['different']:,} {kind}" for kind, row in codes.items())
             lines.append(f"{name}: {sizes}")
-    whole = "\n".join(lines)
-    print(whole)
-    folder = Path(config.run_dir)
-    folder.mkdir(parents=True, exist_ok=True)
-    contents = {"dataset.json": json.dumps(table, indent=1), "dataset.txt": whole + "\n"}
-    if config.kg.path is not None:
-        from ghar.envs.records import Records
+    return table, "\n".join(lines)
 
-        contents["codes.csv"] = Records(config).linked_codes().write_csv()
-    for name, content in contents.items():
-        half = folder / f".{name}.tmp"
-        half.write_text(content)
-        os.replace(half, folder / name)
-    print(f"Kept in {folder}: {', '.join(contents)}", file=sys.stderr)
+
+def _drawn(records: Records) -> tuple[dict[str, Any], str]:
+    """The configured task's samples by split, as plain values and for reading."""
+    from ghar.data.statistics import split_table, split_text
+    from ghar.envs.system import drawn_samples
+
+    task, splits = drawn_samples(records)
+    found = split_table(task, splits)
+    return {"drawn": {"task": task.name, "splits": found}}, split_text(task, found)
 
 
 def _tasks(cohort: Cohort, config: Config) -> tuple[dict[str, Any], list[str]]:

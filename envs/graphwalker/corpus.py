@@ -20,6 +20,7 @@ import numpy as np
 
 from ghar.envs.graphwalker.pool import SelectionPool
 from ghar.envs.graphwalker.selectors.driver import Scorer, drive
+from ghar.envs.graphwalker.selectors.entropy_drop import entropy_drops
 from ghar.envs.graphwalker.selectors.prompt import END, example_text
 from ghar.envs.graphwalker.selectors.protocol import ExamplePool, Name, Patient, Selection, SelectionQuery
 from ghar.envs.graphwalker.selectors.scorer import EngineScorer
@@ -70,11 +71,13 @@ class Demonstration:
 @dataclass(frozen=True)
 class Examples(Evidence):
     """The answer to `SelectExamples`: passages in the order of the prompt, each with its information gain as score (0
-    where the selector has none) and its row of the pool as ident; and what they were made from."""
+    where the selector has none) and its row of the pool as ident; and what they were made from. entropy_drop: of all
+    examples together, in nats a token; None where it was not measured."""
 
     shown: tuple[Demonstration, ...] = ()
     selection: Selection = field(default_factory=lambda: Selection(()))
     cost: SelectionCost = field(default_factory=SelectionCost)
+    entropy_drop: float | None = None
 
 
 @dataclass(frozen=True)
@@ -87,9 +90,11 @@ class Preparation:
 
 
 class SelectionCache:
-    """Examples by selector and sample id, and preparations by selector. weights: of the model they were made with."""
+    """Examples by selector and sample id, and preparations by selector. weights: of the model they were made with.
+    measured: all examples have numbers of that model, also those of selectors that ask nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, measured: bool) -> None:
+        self.measured = measured
         self.weights: object = None
         self.found: dict[tuple[Name, str], Examples] = {}
         self.prepared: dict[Name, Preparation] = {}
@@ -101,7 +106,8 @@ class SelectionCache:
         weights = None if engine is None else (ref(engine), engine.version, ref(model))
         if weights != self.weights:
             self.weights = weights
-            self.found = {key: kept for key, kept in self.found.items() if key[0] not in NEEDS}
+            independent = {key: kept for key, kept in self.found.items() if key[0] not in NEEDS}
+            self.found = {} if self.measured else independent
             self.prepared = {name: kept for name, kept in self.prepared.items() if name not in NEEDS}
 
 
@@ -124,13 +130,17 @@ class ExamplesCorpus:
         self.in_flight = in_flight
         self.given = scorer
         self.played = played
-        self.kept = SelectionCache()
+        self.kept = self._empty()
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"engine": None, "kept": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__ = state | {"kept": SelectionCache()}
+        self.__dict__ = state
+        self.kept = self._empty()
+
+    def _empty(self) -> SelectionCache:
+        return SelectionCache(self.walkers.material.settings.entropy_drop)
 
     def beside(self, policy: Policy, variant: Variant, sample_ids: Sequence[str]) -> ExamplesCorpus:
         """The same, asking the policy's engine where it has one. BadInput where that cannot tell what is needed."""
@@ -156,8 +166,15 @@ class ExamplesCorpus:
 
     def refused(self, selector: Name) -> str | None:
         """Why this selector cannot be played with this reader, None where it can."""
-        need = NEEDS.get(selector)
-        if need is None or self.given is not None:
+        need, measured = NEEDS.get(selector), self.walkers.material.settings.entropy_drop
+        if self.given is not None:
+            return None
+        if measured and self.engine is not None and not can_score(self.engine):
+            return (
+                "system.entropy_drop=true needs log-probabilities, which this engine does not give: choose engine=hf "
+                "or engine=vllm, or leave it out."
+            )
+        if need is None:
             return None
         if selector == "graphwalker" and self.walkers.material.settings.utility == "self_rated":
             need = "generation"
@@ -196,8 +213,19 @@ class ExamplesCorpus:
         preparation, scorer = kept.prepared[selector], self._scorer(selector)
         selections = choose(pool, preparation.shared, queries, scorer, self.in_flight)
         cost = SelectionCost(*(preparation.cost + _spent(scorer) / len(queries)).tolist())
-        for query, selection in zip(queries, selections, strict=True):
-            kept.found[selector, query.patient.sample_id] = examples(pool, selection, cost)
+        drops = self._entropy_drops(queries, selections)
+        for query, selection, drop in zip(queries, selections, drops, strict=True):
+            kept.found[selector, query.patient.sample_id] = examples(pool, selection, cost, drop)
+
+    def _entropy_drops(
+        self, queries: Sequence[SelectionQuery], selections: Sequence[Selection]
+    ) -> Sequence[float | None]:
+        """By how much each patient's examples lower H(x | S), None where no model measures it."""
+        scorer = self.given or (None if self.engine is None else self._engine_scorer(self.engine))
+        if scorer is None or not self.walkers.material.settings.entropy_drop:
+            return [None] * len(queries)
+        chosen = [(query.patient, found.shots) for query, found in zip(queries, selections, strict=True)]
+        return entropy_drops(chosen, scorer, self.in_flight)
 
     def _scorer(self, selector: Name) -> Scorer:
         if self.given is not None:
@@ -205,7 +233,10 @@ class ExamplesCorpus:
         if selector not in NEEDS:
             return NoScorer()
         assert self.engine is not None  # `refused` looked
-        return EngineScorer(self.engine, self.walkers.prompt, self.walkers.known)
+        return self._engine_scorer(self.engine)
+
+    def _engine_scorer(self, engine: Engine) -> EngineScorer:
+        return EngineScorer(engine, self.walkers.prompt, self.walkers.known)
 
 
 class NoScorer:
@@ -241,7 +272,7 @@ def _selector(pool: ExamplePool) -> Any:
     return importlib.import_module(f"ghar.envs.graphwalker.selectors.{pool.selector.name}")
 
 
-def examples(pool: ExamplePool, selection: Selection, cost: SelectionCost) -> Examples:
+def examples(pool: ExamplePool, selection: Selection, cost: SelectionCost, drop: float | None = None) -> Examples:
     """A selection as evidence."""
     gains = selection.gains or (None,) * len(selection.shots)
     patients = [pool.patients[row] for row in selection.shots]
@@ -250,7 +281,7 @@ def examples(pool: ExamplePool, selection: Selection, cost: SelectionCost) -> Ex
         for patient, gain, row in zip(patients, gains, selection.shots, strict=True)
     )
     shown = tuple(Demonstration(p.sample_id, p.text, p.label, gain) for p, gain in zip(patients, gains, strict=True))
-    return Examples(passages, shown, selection, cost)
+    return Examples(passages, shown, selection, cost, drop)
 
 
 def _told(patient: Patient, labels: Sequence[str]) -> str:

@@ -53,6 +53,8 @@ class SelectionRows:
             frontier = {row for step in picked.steps for row in step.frontier} - set(picked.shots)
             path = {"anchors": picked.anchors, "frontier": sorted(frontier), "picks": picked.shots}
             columns["walk"] = {name: list(map(int, rows)) for name, rows in path.items()}
+        if self.material.settings.entropy_drop:
+            columns["entropy_drop"] = found.entropy_drop if found.shown else 0.0
         if variant.who == self.rule and episode.failure is None:
             columns["label_probabilities"] = list(shares(found, len(labels), self.material.usual))
         return columns

@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 import numpy as np
 import polars as pl
 
+from ghar.config import Config
 from ghar.data.audit import as_plain, exposure
 from ghar.data.cohort import Cohort, Sample, Task
 from ghar.data.tasks.eligible import eligible
 from ghar.data.tasks.samples import TimeSeries
 from ghar.data.tasks.series import SeriesTask, series_samples
-from ghar.data.tasks.splits import split_stratified
+from ghar.data.tasks.splits import Splits, split_stratified
 from ghar.data.tasks.stays import Leakage
 from ghar.data.tasks.visits import drawn
+from ghar.envs.graphwalker.demographics import with_demographics
 from ghar.envs.graphwalker.encoders.embeddings import Embeddings, embed
 from ghar.envs.graphwalker.encoders.embeddings import Name as EncoderName
 from ghar.envs.graphwalker.pool import EncodedCases, dense
@@ -48,12 +50,8 @@ def series_material(
     training: of the encoder, as published by default.
     """
     config, cohort = records.config, records.charted
-    name = cast(SeriesTask, config.task.name.removeprefix(PREFIX))
-    read = partial(series_samples, step_hours=settings.step_hours, stay=settings.stay, los=settings.los)
-    task, samples = read(cohort, name, leakage=config.data.leakage)
-    samples, left_out = eligible(samples, cohort, config.task.stays, config.data.root)
-    samples = drawn(samples, cohort, config.task)
-    splits = records.limited(split_stratified(samples, config.task.split, config.task.split_seed))
+    task, splits, left_out = series_splits(records, settings)
+    read = partial(_reader(settings), task=_name(config))
     model, encoder = dense(config.retriever.kind), encoder_of(settings)
     cache = Path(config.data.cache)
     encode = partial(embed, task=task, splits=splits, cache=cache, seed=config.seed, text_model=model)
@@ -64,8 +62,28 @@ def series_material(
     return EncodedCases(
         settings, config.seed, task, head, splits, found, words, model, piece, table, looks,
         selectors=get_args(Name), generated=cohort.generated, credentialed=records.credentialed(cohort),
-        left_out=left_out, audit=_audit(cohort, splits.test[:AUDITED], config.data.leakage, partial(read, task=name)),
+        left_out=left_out, audit=_audit(cohort, splits.test[:AUDITED], config.data.leakage, read),
     )  # fmt: skip
+
+
+def series_splits(
+    records: Records, settings: Settings
+) -> tuple[Task, Splits[Sample[TimeSeries]], Mapping[str, int]]:
+    """The task, its samples split within each class, and how many a rule left out."""
+    config, cohort = records.config, records.charted
+    task, samples = _reader(settings)(cohort, _name(config), leakage=config.data.leakage)
+    samples, left_out = eligible(samples, cohort, config.task.stays, config.data.root)
+    samples = drawn(samples, cohort, config.task)
+    samples = with_demographics(samples, cohort) if settings.demographics else samples
+    return task, records.limited(split_stratified(samples, config.task.split, config.task.split_seed)), left_out
+
+
+def _name(config: Config) -> SeriesTask:
+    return cast(SeriesTask, config.task.name.removeprefix(PREFIX))
+
+
+def _reader(settings: Settings) -> Callable[..., tuple[Task, list[Sample[TimeSeries]]]]:
+    return partial(series_samples, step_hours=settings.step_hours, stay=settings.stay, los=settings.los)
 
 
 def _audit(

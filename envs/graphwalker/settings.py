@@ -17,6 +17,8 @@ class Settings:
     k: Count = 3  # examples at most, K
     # of the patient graph; null: smart for time series, text for all else, which only text can encode
     encoder: Literal["smart", "concare", "adacare", "text"] | None = None
+    # the EHR encoder also reads the age at prediction and the sex, where the cohort has them
+    demographics: bool = False
     k_g: Count = 8  # neighbours in the graph
     k_c: Count = 3  # cohorts the walk starts from
     k_a: Count = 3  # anchors in each of them
@@ -35,6 +37,9 @@ class Settings:
     # scored prompts a patient that any selector may spend, shared ones included; null leaves the walk and cone as their
     # papers have them, and gives the others what a walk of these numbers takes
     effort: Annotated[int, Range(2)] | None = None
+    # measure how much the examples lower H(x | S) (Eq. 14): two more scored prompts a patient, which stand in its
+    # seconds and in no selector's cost
+    entropy_drop: bool = False
 
     @property
     def usual_effort(self) -> int:
@@ -47,6 +52,8 @@ def contradictions(config: Config, own: Settings) -> Iterator[str]:
     if own.reply == "probability" and own.inference != "direct":
         yield "system.reply=probability is asked for at once: choose system.inference=direct."
     series, encoders = config.task.name.startswith("series_"), own.variant in ("no_ehr_emb", "show_encoder")
+    if own.demographics and (not series or own.encoder == "text" or own.variant == "no_ehr_emb"):
+        yield "system.demographics=true is read by EHR encoders of a task=series_... alone: leave it out."
     if not series and (own.encoder not in (None, "text") or own.inference == "react" or encoders):
         yield (
             f"task={config.task.name} has no time series: leave out system.encoder (or set it to text), "

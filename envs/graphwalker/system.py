@@ -7,6 +7,7 @@ from functools import cache, partial
 from typing import Any, cast
 
 from ghar.config import Config
+from ghar.data.cohort import Task
 from ghar.data.tasks.question_files import ChoiceQuestion
 from ghar.data.tasks.questions import MEDQA
 from ghar.data.tasks.samples import TextSample
@@ -28,7 +29,7 @@ from ghar.envs.graphwalker.rows import SelectionRows
 from ghar.envs.graphwalker.rule import RarestShared, majority_of_examples
 from ghar.envs.graphwalker.selectors.protocol import Name, Patient
 from ghar.envs.graphwalker.selectors.rare_items import rarity
-from ghar.envs.graphwalker.series import PREFIX, series_material
+from ghar.envs.graphwalker.series import PREFIX, series_material, series_splits
 from ghar.envs.graphwalker.settings import Settings
 from ghar.envs.graphwalker.visits import visits_material
 from ghar.envs.records import Records
@@ -59,6 +60,12 @@ def build(records: Records, settings: Settings) -> System[Looks]:
     if task == MEDQA:
         return assemble(exams_material(records, settings), records.config, WORDS)
     return assemble(visits_material(records, settings), records.config, WORDS)
+
+
+def drawn(records: Records, settings: Settings) -> tuple[Task, Splits[Any]]:
+    """A task of time series with its samples by split, before any encoder."""
+    task, splits, _ = series_splits(records, settings)
+    return task, splits
 
 
 def assemble(material: EncodedCases[Any], config: Config, reader: Reader) -> System[Looks]:

@@ -1,4 +1,5 @@
-"""The paper's table of a data set: patients, visits, codes per visit, and the labels of each task (GHAR, Table III).
+"""The paper's table of a data set: patients, visits, codes per visit, and the labels of each task (GHAR, Table III);
+and of one task's drawn samples the same by split (KARE, Table 1; GraphWalker, Table 5).
 
 "codes shown" counts, as the paper's "history per visit" does, all codes of the visits a sample shows, averaged over the
 samples of the length-of-stay task, which excludes least; "codes per visit" counts those of one visit.
@@ -14,6 +15,8 @@ import polars as pl
 
 from ghar.data.audit import exposure
 from ghar.data.cohort import Cohort, Sample, Task
+from ghar.data.tasks.samples import TimeSeries
+from ghar.data.tasks.splits import Splits
 from ghar.data.visit_codes import KIND_NAMES
 
 Table = dict[str, Any]
@@ -68,6 +71,54 @@ def label_row(about: Task, labels: pl.DataFrame, left_out: Mapping[str, int] | N
         "labels": {label: counts.get(i, 0) for i, label in enumerate(about.labels)},
         "left out": dict(left_out or {}),
     }
+
+
+def split_table(task: Task, splits: Splits[Any]) -> Table:
+    """Each split's row, "pool" where there is one: whole, and of each label under "labels"."""
+    parts = {"train": splits.train, "valid": splits.valid, "test": splits.test, "pool": splits.pool}
+    return {name: _split_row(task, samples) for name, samples in parts.items() if samples}
+
+
+def _split_row(task: Task, samples: Sequence[Any]) -> Table:
+    """samples: of visits, time series, texts or cases; the latter two show nothing that is counted. Tasks whose samples
+    have answers of their own have no labels."""
+    own = {label: [s for s in samples if s.label == i] for i, label in enumerate(task.labels)}
+    return _sizes(samples) | {"labels": {label: _sizes(some) for label, some in own.items()}}
+
+
+def _sizes(samples: Sequence[Any]) -> Table:
+    """Samples, patients, and what samples show together."""
+    shown = Counter[str]()
+    for sample in samples:
+        shown.update(_shows(getattr(sample, "history", None)))
+    people = len({sample.subject_id for sample in samples})
+    return {"samples": len(samples), "patients": people, "shown": dict(shown)}
+
+
+def _shows(history: object) -> dict[str, int]:
+    """How many visits and codes, or steps of a series, one sample shows."""
+    if isinstance(history, TimeSeries):
+        return {"steps": len(history.hours)}
+    if not isinstance(history, tuple):
+        return {}
+    codes = {kind: sum(len(getattr(visit, kind)) for visit in history) for kind in KIND_NAMES}
+    return {"visits": len(history), **codes}
+
+
+def split_text(task: Task, table: Table) -> str:
+    """The splits' rows for reading, in means a patient."""
+    lines = [f"drawn for {task.name}, by split"]
+    for name, row in table.items():
+        lines.append(f"  {name:<6} {_sizes_text(row)}")
+        for label, own in row["labels"].items():
+            lines.append(f"    {label} ({own['samples'] / row['samples']:.1%}): {_sizes_text(own)}")
+    return "\n".join(lines)
+
+
+def _sizes_text(row: Table) -> str:
+    people = max(row["patients"], 1)
+    shown = "".join(f"   {what} per patient {n / people:.2f}" for what, n in row["shown"].items())
+    return f"samples {row['samples']:,}   patients {row['patients']:,}{shown}"
 
 
 def text(table: Table) -> str:

@@ -2,17 +2,24 @@
 
 import dataclasses
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import polars as pl
 import pytest
 
-from ghar.data.statistics import dataset_table, text
+from ghar.data.cohort import Task
+from ghar.data.statistics import dataset_table, split_table, split_text, text
 from ghar.data.tasks import ehrshot, series
+from ghar.data.tasks.splits import Splits, split_by_patient
 from ghar.data.tasks.stays import make_samples
+from ghar.envs.records import Records
+from ghar.envs.system import drawn_samples
 from ghar.envs.worlds.source import read_source
 from ghar.errors import BadInput
 from ghar.launch.entry import load
 from ghar.launch.prepare_data import run as prepare_data
+from tests.envs.exams import write_exam
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +80,71 @@ def test_prepare_data_on_every_source(source, request, tmp_path, monkeypatch, ca
     for name in tasks:  # as a command takes them
         load([f"task={name.split()[0]}", *(["system=graphwalker", *name.split()[1:]] if "series" in name else [])])
     assert saved["visits"] == cohort.visits.height and saved["counts"] == dict(cohort.counts)
+
+
+def test_a_drawn_split_is_counted_by_split_and_label(mimic4_cohort) -> None:
+    task, samples = make_samples(mimic4_cohort, "read")
+    splits = split_by_patient(samples)
+    found = split_table(task, splits)
+    assert list(found) == ["train", "valid", "test"]
+    assert sum(row["samples"] for row in found.values()) == len(samples) == 175
+    for name, row in found.items():
+        part = getattr(splits, name)
+        assert row["patients"] == len({s.subject_id for s in part})
+        frame = pl.DataFrame(
+            {"label": [task.labels[s.label] for s in part], "visits": [len(s.history) for s in part],
+             "drugs": [sum(len(v.medications) for v in s.history) for s in part]}
+        )  # fmt: skip
+        assert row["shown"]["visits"] == frame["visits"].sum()
+        for label, visits, drugs in frame.group_by("label").sum().rows():
+            assert row["labels"][label]["shown"]["visits"] == visits
+            assert row["labels"][label]["shown"]["medications"] == drugs
+    shown = split_text(task, found)
+    row = found["train"]
+    assert f"visits per patient {row['shown']['visits'] / row['patients']:.2f}   diagnoses per patient" in shown
+    assert f"yes ({row['labels']['yes']['samples'] / row['samples']:.1%}): samples" in shown
+
+
+@pytest.mark.parametrize(("words", "shows"), [
+    (["task=kare_mortality"], ["visits", "diagnoses", "procedures", "medications"]),
+    (["protocol=graphwalker", "task=series_readmission", "task.patients=40"], ["steps"]),
+])  # fmt: skip
+def test_prepare_data_counts_what_a_protocol_draws(
+    words, shows, mimic4_cohort, tmp_path, monkeypatch, capsys
+) -> None:
+    """As a study keeps them (trainers/study/samples.py); and no encoder is trained for it."""
+    monkeypatch.setattr("ghar.envs.worlds.source.read_source", lambda data: mimic4_cohort)
+    monkeypatch.setattr("ghar.envs.graphwalker.series.embed", None)
+    config = load(["data=mimic4", "data.root=.", f"run_dir={tmp_path}", *words])
+    prepare_data(config)
+    drawn = json.loads((tmp_path / "dataset.json").read_text())["drawn"]
+    task, splits = drawn_samples(Records(config, mimic4_cohort))
+    assert drawn == {"task": task.name, "splits": split_table(task, splits)}
+    assert list(drawn["splits"]["test"]["shown"]) == shows
+    assert f"drawn for {task.name}, by split" in capsys.readouterr().out
+    if "task.patients=40" in words:  # the draw's size, 8:1:1 within each class
+        assert [row["patients"] for row in drawn["splits"].values()] == pytest.approx([32, 4, 4], abs=1)
+
+
+def test_questions_are_counted_by_split_without_any_patients(tmp_path, capsys) -> None:
+    path, _ = write_exam(tmp_path)
+    prepare_data(load(["data=medqa", "task=medqa", f"data.root={path}", f"run_dir={tmp_path / 'out'}"]))
+    saved = json.loads((tmp_path / "out/dataset.json").read_text())
+    assert list(saved) == ["drawn"] and list(saved["drawn"]["splits"]) == ["train", "valid", "test"]
+    assert capsys.readouterr().out.startswith("drawn for medqa, by split\n")
+
+
+def test_tasks_of_a_system_alone_are_counted_by_its_cases(monkeypatch) -> None:
+    people: list[Any] = [SimpleNamespace(subject_id=i, label=i % 2) for i in range(3)]
+    one, two, three = people
+    parts = Splits((one,), (two, two), (three, three, three))
+    made = SimpleNamespace(task=Task("own", "?", ("no", "yes")), cases=parts)
+    monkeypatch.setattr("ghar.envs.system.room", lambda name, part: SimpleNamespace(build=lambda *given: made))
+    config = SimpleNamespace(task=SimpleNamespace(name="own"), system=SimpleNamespace(name="one"))
+    records: Any = SimpleNamespace(config=config, texts_alone=False)
+    found = split_table(*drawn_samples(records))
+    assert {name: row["samples"] for name, row in found.items()} == {"train": 1, "valid": 2, "test": 3}
+    assert found["valid"]["labels"]["yes"] == {"samples": 2, "patients": 1, "shown": {}}
 
 
 def test_a_source_is_read_by_its_name(demo, tmp_path, write_tables):

@@ -147,6 +147,9 @@ def test_a_cell_of_every_study_is_trained_at_scale_tiny(name: str, cache: Path, 
         lines = (shop.folder.run(cell) / "metrics.jsonl").read_text().splitlines()
         phases = {json.loads(line)["phase"] for line in lines}
         assert phases >= ({"sft"} if "trainer.rl.updates=0" in shop.overrides(cell) else {"sft", "rl"})
+    if name == "graphwalker":  # measured with the weights that predict
+        frames = [pl.read_parquet(shop.folder.predictions(cell, rows[0])) for cell in cells_of(small)]
+        assert not any(frame["entropy_drop"].null_count() for frame in frames)
     assert verify(shop.folder.path).wrong == ()
     trained[name] = time.process_time() - began
 

@@ -26,11 +26,11 @@ COHORTS = {"ehr_rag": "[meds:/data/meds]", "exprag": "[mimic4:/data/iv]", "kare"
 ALL = "[mimic3:/data/iii,mimic4:/data/iv,eicu:/data/eicu]"
 AXES = {  # tables whose figure has lines -> the key that its axis is; x: 0 is a row that the key does not concern
     ("exprag", "similar"): "system.top_k", ("graphwalker", "shots"): "system.k",
-    ("graphwalker", "motivation"): "system.k",
+    ("graphwalker", "motivation"): "system.k", ("graphwalker", "aggregation"): "system.k",
     ("ghar_settings", "paths"): "system.max_paths", ("ghar_settings", "passages"): "retriever.top_n",
     ("ghar_settings", "eta"): "reward.eta",
 }  # fmt: skip
-PAPERS = ["ehr_rag", "exprag", "ghar", "ghar_settings", "graphwalker", "kare"]
+PAPERS = ["ehr_rag", "exprag", "ghar", "ghar_questions", "ghar_settings", "ghar_summaries", "graphwalker", "kare"]
 GIVEN = ["kg.path=/data/kg.csv", "data.codes=/data/codes"]  # what every user of scale=full names
 
 
@@ -104,6 +104,21 @@ def test_every_cell_of_the_full_scale_is_the_papers(name: str) -> None:
             assert not wrong, (cell.id, row.name)
             asked += 1
     assert asked or not any(table.published for table in study.tables)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["ghar_questions", "ghar_summaries"])
+def test_cells_without_published_numbers_are_the_papers_too(name: str) -> None:
+    study = full(name).study
+    for cell in cells_of(study):
+        for row in rows_of(study, cell.run.name):
+            assert not key_differences(study, cell, row, composed(name, cell.id)), (cell.id, row.name)
+
+
+def test_of_the_questions_graphwalkers_model_alone_is_frozen() -> None:
+    shop = full("ghar_questions")
+    trained = {cell.run.name: shop.trains(cell) for cell in cells_of(shop.study)}
+    assert trained == {run.name: run.name != "walker" for run in shop.study.runs}
 
 
 @pytest.mark.parametrize("name", ["graphwalker", "ehr_rag", "exprag"])

@@ -20,7 +20,7 @@ from ghar.metrics.runfolder import RunFolder
 from ghar.metrics.seeds import drawn_over_seeds
 from ghar.trainers.runs.resume import as_yaml, open_run
 from ghar.trainers.study.jobs import fork
-from ghar.trainers.study.metrics import number_of
+from ghar.trainers.study.metrics import bounds_of, number_of
 from ghar.trainers.study.translate import translation
 
 
@@ -114,12 +114,16 @@ def test_graphwalkers_numbers_agree_with_scikit_learn(classes: int) -> None:
     frame = pl.DataFrame({
         "sample_id": [str(i) for i in range(80)], "subject_id": [str(i) for i in range(80)],
         "label": [labels[i] for i in truth], "prediction": [labels[0]] * 80, "probabilities": shares.tolist(),
-        "options_f1": rng.random(80),
+        "options_f1": rng.random(80), "entropy_drop": rng.normal(size=80),
     })  # fmt: skip
     whole = np.ones((1, 80))
     micro = number_of("micro_auroc", frame, labels)(whole)[0]
     assert micro == pytest.approx(roc_auc_score(np.eye(classes)[truth], shares, average="micro"))
-    assert number_of("options_f1", frame, ())(whole)[0] == pytest.approx(frame["options_f1"].mean())
+    for metric in ("options_f1", "entropy_drop"):
+        assert number_of(metric, frame, ())(whole)[0] == pytest.approx(frame[metric].mean())
+    assert bounds_of("entropy_drop") == (-np.inf, np.inf)  # examples may also mislead
+    with pytest.raises(BadInput, match="played before entropy drop, nats a token was kept"):
+        number_of("entropy_drop", frame.drop("entropy_drop"), labels)
     if classes == 2:
         each = [f1_score(truth, shares[:, 1] >= cut) for cut in np.unique(shares[:, 1])]
         assert number_of("f1_best_on_test", frame, labels)(whole)[0] == pytest.approx(max(each))

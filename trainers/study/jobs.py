@@ -104,7 +104,8 @@ class StudyJobs:
         return checkpoint.find(kept, "best") or kept / SFT
 
     def trains(self, cell: Cell) -> bool:
-        frozen = self.scale.full and self.study.paper is not None and self.study.paper.frozen
+        paper = self.study.paper if self.scale.full else None
+        frozen = paper is not None and paper.leaves_frozen(cell)
         return self.scale.train and cell.run.train and cell.run.weights is None and not frozen
 
 

@@ -25,9 +25,10 @@ Number = Callable[[np.ndarray], np.ndarray]  # weights [r, n] -> [r]
 MEANS = {  # means of a column
     "reward": "reward", "retrieval_rate": "retrieved", "rounds": "rounds", "calls": "calls", "tokens": "tokens",
     "lookups": "retrievals", "seconds": "seconds", "options_f1": "options_f1",
-    **{name: name for name in LIKENESS},
+    "entropy_drop": "entropy_drop", **{name: name for name in LIKENESS},
 }  # fmt: skip
 SHARES = ("retrieval_rate", "options_f1", *LIKENESS)  # of `MEANS`, those that end at 1
+BOUNDLESS = ("reward", "entropy_drop")  # of `MEANS`, those that may be of any size and sign
 CONFUSION = ("balanced_accuracy", "macro_f1", "sensitivity", "specificity")
 SCORES = ("auroc", "auprc")
 PAPERS = ("micro_auroc", "f1_best_on_test")  # of GraphWalker's tables; the second's threshold looks at the test's truth
@@ -42,7 +43,8 @@ TITLES = {
     "seconds": "Seconds", "reward": "Reward", "when_f1": "When to retrieve, F1", "brier": "Brier", "ece": "ECE",
     "micro_auroc": "AUROC (micro)", "f1_best_on_test": "F1, best threshold of the test", "options_f1": "F1 of options",
     "rouge_1": "ROUGE-1", "rouge_2": "ROUGE-2", "rouge_l": "ROUGE-L", "sari": "SARI", "bleu_4": "BLEU-4",
-    "class_f1": "F1 of label", "f1_at_valid": "F1, threshold of validation",
+    "entropy_drop": "Entropy drop, nats a token", "class_f1": "F1 of label",
+    "f1_at_valid": "F1, threshold of validation",
     "sensitivity_at_valid": "Sensitivity, threshold of validation",
     "specificity_at_valid": "Specificity, threshold of validation",
 }  # fmt: skip
@@ -69,8 +71,8 @@ def check_metric(metric: str) -> None:
 def bounds_of(metric: str) -> tuple[float, float]:
     """The least and the largest that a number can be."""
     name = metric.partition("@")[0]
-    if name in ("reward", "net_benefit"):
-        return -np.inf, np.inf if name == "reward" else 1.0
+    if name in (*BOUNDLESS, "net_benefit"):
+        return -np.inf, np.inf if name in BOUNDLESS else 1.0
     return 0.0, np.inf if name in MEANS and name not in SHARES else 1.0
 
 
@@ -85,6 +87,8 @@ def number_of(metric: str, frame: pl.DataFrame, labels: Sequence[str]) -> Number
     if name == "readable":
         return _mean(frame["as_replied"].is_not_null())
     if name in MEANS:
+        if MEANS[name] not in frame.columns:
+            raise BadInput(f"played before {title_of(metric).lower()} was kept: play the cell again")
         return _mean(frame[MEANS[name]])
     if name == "when_f1":
         return _when(frame)

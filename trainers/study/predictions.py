@@ -21,7 +21,7 @@ SCHEMA: Mapping[str, Any] = {
     "as_replied": pl.String, "probabilities": pl.List(pl.Float64), "threshold": pl.Float64, "correct": pl.Boolean,
     "reward": pl.Float64, "retrieved": pl.Boolean, "needs": pl.Boolean, "look_ups": pl.Int64, "rounds": pl.Float64,
     "calls": pl.Float64, "tokens": pl.Float64, "retrievals": pl.Float64, "seconds": pl.Float64,
-    "options_f1": pl.Float64, **dict.fromkeys(LIKENESS, pl.Float64),
+    "options_f1": pl.Float64, **dict.fromkeys(LIKENESS, pl.Float64), "entropy_drop": pl.Float64,
 }  # fmt: skip
 
 
@@ -82,4 +82,5 @@ def _row(row: Mapping[str, Any], translation: Translation | None) -> Sequence[An
         bool(row["retrieved"]), None if needs is None else bool(needs), row.get("look_ups"), float(row["iterations"]),
         float(len(row["turns"])), float(row["prompt_tokens"] + row["completion_tokens"]), float(row["retrievals"]),
         float(row["seconds"]), (row.get("scores") or {}).get("f1"), *(likeness.get(name) for name in LIKENESS),
+        row.get("entropy_drop"),
     )  # fmt: skip

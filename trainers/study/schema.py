@@ -99,7 +99,8 @@ class StudyTable:
 @dataclass(frozen=True)
 class PaperPart:
     """Further overrides and keys of the cells of a system, a cohort or a task; None is any. closed: keys whose value
-    the study cannot set by itself, since they name a model behind a vendor's door."""
+    the study cannot set by itself, since they name a model behind a vendor's door. frozen: the paper trains none of
+    them."""
 
     system: str | None = None
     cohort: str | None = None
@@ -107,6 +108,7 @@ class PaperPart:
     overrides: Names = ()
     keys: Mapping[str, Any] = field(default_factory=dict)
     closed: Mapping[str, Any] = field(default_factory=dict)
+    frozen: bool = False
 
     def holds(self, cell: Cell) -> bool:
         wanted = (self.system, self.cohort, self.task)
@@ -129,6 +131,9 @@ class PaperSetting:
     frozen: bool = False
     patients: Mapping[str, int] = field(default_factory=dict)
     differs: Names = ()
+
+    def leaves_frozen(self, cell: Cell) -> bool:
+        return self.frozen or any(part.frozen and part.holds(cell) for part in self.where)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ outputs, and the input itself, are each scaled by a gate between 0 and 1 that lo
 (squeeze and excitation). A GRU reads both; the embedding is its state at the last step.
 
 From the authors' defaults: 64 kernels a dilation, reduction 4, GRU of width 384, dropout 0.5. Inputs are the value and
-whether it was measured, as the benchmark's tables give both.
+whether it was measured, as the benchmark's tables give both. Static numbers (age and sex, system.demographics), which
+the authors have not, stand in every step.
 """
 
 from __future__ import annotations
@@ -22,16 +23,17 @@ DILATIONS, KERNELS, REDUCTION = (1, 3, 5), 64, 4
 class AdaCare(nn.Module):
     """Predictor with embeddings [b, hidden]."""
 
-    def __init__(self, features: int, classes: int, hidden: int) -> None:
+    def __init__(self, features: int, classes: int, hidden: int, static: int = 0) -> None:
         super().__init__()
-        width, scales = 2 * features, KERNELS * len(DILATIONS)
+        width, scales = 2 * features + static, KERNELS * len(DILATIONS)
         self.convolutions = nn.ModuleList(nn.Conv1d(width, KERNELS, 2, dilation=gap) for gap in DILATIONS)
         self.gate_scales, self.gate_input = _gate(scales), _gate(width)
         self.gru = nn.GRU(scales + width, hidden, batch_first=True)
         self.classifier = nn.Sequential(nn.Dropout(0.5), nn.Linear(hidden, classes))
 
     def forward(self, batch: SeriesBatch) -> Output:
-        x = torch.cat([batch.filled, batch.known.to(batch.filled.dtype)], dim=-1)
+        static = batch.static[:, None].expand(-1, batch.filled.shape[1], -1)
+        x = torch.cat([batch.filled, batch.known.to(batch.filled.dtype), static], dim=-1)
         by_channel = x.transpose(1, 2)
         scales = [conv(F.pad(by_channel, (gap, 0))) for conv, gap in zip(self.convolutions, DILATIONS, strict=True)]
         changes = torch.cat(scales, 1).transpose(1, 2).relu()

@@ -25,11 +25,21 @@ LIMIT = 10.0  # standardised values are cut there: one typing error must not dec
 
 @dataclass(frozen=True, eq=False)
 class FeatureScale:
-    """Features in order, and float64 [F] mean and standard deviation of their measured values in training samples."""
+    """Features in order, and float64 [F] mean and standard deviation of their measured values in training samples.
+
+    static_mean, static_deviation: float64 [S], of the static numbers; S is 0 where samples have none.
+    """
 
     features: tuple[str, ...]
     mean: np.ndarray
     deviation: np.ndarray
+    static_mean: np.ndarray
+    static_deviation: np.ndarray
+
+    @property
+    def static_width(self) -> int:
+        """Columns of `SeriesBatch.static`."""
+        return 2 * len(self.static_mean)
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +48,8 @@ class SeriesBatch:
 
     values: float32 [b, T, F], 0 where not measured; known: bool [b, T, F], whether measured. filled: float32 [b, T, F],
     the last value up to that step, 0 (the training mean) before the first. hours: float32 [b, T]. real: bool [b, T],
-    whether a step is none of the padding. labels: int64 [b].
+    whether a step is none of the padding. labels: int64 [b]. static: float32 [b, 2S], the static numbers, 0 (the
+    training mean) where not known, and whether each is known.
     """
 
     values: Tensor
@@ -47,6 +58,7 @@ class SeriesBatch:
     hours: Tensor
     real: Tensor
     labels: Tensor
+    static: Tensor
 
     def to(self, device: torch.device) -> SeriesBatch:
         """The same on another device."""
@@ -70,11 +82,26 @@ def fit_scale(samples: Sequence[Sample[TimeSeries]]) -> FeatureScale:
     """Mean and deviation by feature; a feature that was never measured, or never varied, gets 0 or 1 for it."""
     features = samples[0].history.features
     known = np.concatenate([known_of(sample, features) for sample in samples])
-    values = np.where(known, np.concatenate([sample.history.values for sample in samples]), 0).astype(np.float64)
+    moments = _moments(np.concatenate([sample.history.values for sample in samples]), known)
+    static = _static_of(samples, len(samples[0].history.static))
+    return FeatureScale(features, *moments, *_moments(static, ~np.isnan(static)))
+
+
+def _moments(values: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation of each column's known values, 0 or 1 where there is none."""
+    values = np.where(known, values, 0).astype(np.float64)
     count = np.maximum(known.sum(0), 1)
     mean = values.sum(0) / count
     deviation = np.sqrt((known * (values - mean) ** 2).sum(0) / count)
-    return FeatureScale(features, mean, np.where(deviation > 1e-6, deviation, 1.0))
+    return mean, np.where(deviation > 1e-6, deviation, 1.0)
+
+
+def _static_of(samples: Sequence[Sample[TimeSeries]], width: int) -> np.ndarray:
+    """float64 [b, S]. BadInput for a sample with another number of static values."""
+    for sample in samples:
+        if len(sample.history.static) != width:
+            raise BadInput(f"Sample {sample.sample_id} has other static values than the encoder: encode it anew.")
+    return np.array([sample.history.static for sample in samples], np.float64).reshape(len(samples), width)
 
 
 def known_of(sample: Sample[TimeSeries], features: tuple[str, ...]) -> np.ndarray:
@@ -113,5 +140,8 @@ def make_batch(samples: Sequence[Sample[TimeSeries]], scale: FeatureScale) -> Se
         values[i] = np.where(known[i], filled[i], 0)
         hours[i, own], real[i, own] = sample.history.hours, True
     labels = torch.tensor([sample.label for sample in samples])
+    raw = _static_of(samples, len(scale.static_mean))
+    standard = np.clip((raw - scale.static_mean) / scale.static_deviation, -LIMIT, LIMIT)
+    static = np.concatenate([np.nan_to_num(standard), ~np.isnan(raw)], axis=1).astype(np.float32)
     of = torch.from_numpy
-    return SeriesBatch(of(values), of(known), of(filled), of(hours), of(real), labels)
+    return SeriesBatch(of(values), of(known), of(filled), of(hours), of(real), labels, of(static))

@@ -7,7 +7,8 @@ for each variable. Across variables: multi-head self-attention, then a weighted 
 the dimensions of the context vectors (DeCov, Cogswell et al. 2016) goes into the training loss.
 
 From the authors' defaults: width 64, 4 heads, dropout 0.5. Here every variable's GRU reads the value and whether it
-was measured, as the benchmark's tables give both. There is no static record in these samples, so no demographics.
+was measured, as the benchmark's tables give both. Static numbers (age and sex, system.demographics) are one more
+variable, a tanh of a linear map, as in the authors' code.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ HEADS = 4
 class ConCare(nn.Module):
     """Predictor with embeddings [b, hidden]."""
 
-    def __init__(self, features: int, classes: int, hidden: int) -> None:
+    def __init__(self, features: int, classes: int, hidden: int, static: int = 0) -> None:
         super().__init__()
         self.channels = _Channels(features, hidden)
         self.query, self.key = _each(features, hidden, hidden), _each(features, hidden, hidden)
@@ -37,9 +38,12 @@ class ConCare(nn.Module):
         self.norms = nn.ModuleList(nn.LayerNorm(hidden) for _ in range(2))
         self.weigh = nn.Sequential(nn.Linear(hidden, hidden), nn.Tanh(), nn.Linear(hidden, 1, bias=False))
         self.classifier = nn.Sequential(nn.Dropout(0.5), nn.Linear(hidden, classes))
+        self.static = nn.Linear(static, hidden) if static else None
 
     def forward(self, batch: SeriesBatch) -> Output:
         context = self.contexts(batch)
+        if self.static is not None:
+            context = torch.cat([context, self.static(batch.static).tanh()[:, None]], dim=1)
         x = self.norms[0](context + self.across(context, context, context, need_weights=False)[0])
         x = self.norms[1](x + self.feed(x))
         embedding = (torch.softmax(self.weigh(x), dim=1) * x).sum(1)

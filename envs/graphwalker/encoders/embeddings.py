@@ -125,6 +125,7 @@ def digest(samples: Sequence[Sample[TimeSeries]], about: Sequence[object]) -> st
         known.update(repr((sample.sample_id, sample.label, series.features, series.values.shape)).encode())
         for array in (series.hours, series.values, series.observed):
             known.update(np.ascontiguousarray(array).tobytes())
+        known.update(repr(series.static).encode() if series.static else b"")
     return known.hexdigest()[:16]
 
 

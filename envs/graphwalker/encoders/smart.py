@@ -6,8 +6,8 @@ were measured. Pre-training hides measured values and predicts, in the space of 
 of the encoder (EMA) makes of the whole series. The embedding is the [CLS] latent of every variable, side by side.
 
 From the authors' defaults: width 32, 2 blocks, 4 heads, dropout 0.1, share hidden uniform in 0..0.75 a sample, smooth
-L1, EMA rate from 0.996 to 1. Ours: the form of the bias, and sinusoids of hours where they number the steps, because
-steps here may start anywhere in a stay.
+L1, EMA rate from 0.996 to 1. Ours: the form of the bias; sinusoids of hours where they number the steps, because
+steps here may start anywhere in a stay; and static numbers (age and sex, system.demographics) beside the latents.
 """
 
 from __future__ import annotations
@@ -27,18 +27,21 @@ LAYERS, HEADS = 2, 4
 
 
 class Smart(nn.Module):
-    """Predictor with embeddings [b, F * hidden]."""
+    """Predictor with embeddings [b, F * hidden], behind them [b, hidden] of static numbers where there are some."""
 
-    def __init__(self, features: int, classes: int, hidden: int) -> None:
+    def __init__(self, features: int, classes: int, hidden: int, static: int = 0) -> None:
         super().__init__()
         self.encoder = SmartEncoder(features, hidden, LAYERS, HEADS)
-        width = features * hidden
+        width = (features + (static > 0)) * hidden
         self.classifier = nn.Sequential(
             nn.Linear(width, hidden), nn.GELU(), nn.Dropout(0.1), nn.Linear(hidden, classes)
         )
+        self.static = nn.Linear(static, hidden) if static else None
 
     def forward(self, batch: SeriesBatch) -> Output:
         embedding = self.encoder(batch)[:, :, 0].flatten(1)
+        if self.static is not None:
+            embedding = torch.cat([embedding, self.static(batch.static).tanh()], dim=1)
         return Output(embedding, self.classifier(embedding))
 
 

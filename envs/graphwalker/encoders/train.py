@@ -31,6 +31,7 @@ from ghar.progress import progress
 
 Neural = Literal["smart", "concare", "adacare"]
 MODELS = {"smart": Smart, "concare": ConCare, "adacare": AdaCare}
+MOMENTS = ("mean", "deviation", "static_mean", "static_deviation")  # of a `FeatureScale`
 FROZEN = 0.2  # share of SMART's epochs that train the classifier alone
 
 
@@ -77,8 +78,8 @@ class TrainedEncoder:
 
     def save(self, path: Path) -> None:
         """Write one file, whole or not at all."""
-        scale = {"features": list(self.scale.features), "mean": self.scale.mean.tolist()}
-        scale |= {"deviation": self.scale.deviation.tolist()}
+        scale = {"features": list(self.scale.features)}
+        scale |= {name: getattr(self.scale, name).tolist() for name in MOMENTS}
         about = {"name": self.name, "classes": self.classes, "training": asdict(self.training), "scale": scale}
         with whole(path) as half:
             torch.save({**about, "weights": {n: w.cpu() for n, w in self.model.state_dict().items()}}, half)
@@ -89,9 +90,11 @@ class TrainedEncoder:
         try:
             found = torch.load(path, weights_only=True, map_location="cpu")
             scale = found["scale"]
-            scale = FeatureScale(tuple(scale["features"]), np.array(scale["mean"]), np.array(scale["deviation"]))
+            scale = FeatureScale(tuple(scale["features"]), *(np.array(scale.get(name, [])) for name in MOMENTS))
             training = EncoderTraining(**found["training"])
-            model = MODELS[found["name"]](len(scale.features), found["classes"], training.hidden)
+            model = MODELS[found["name"]](
+                len(scale.features), found["classes"], training.hidden, scale.static_width
+            )
             model.load_state_dict(found["weights"])
         except (OSError, KeyError, TypeError, ValueError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
             raise BadInput(f"{path} is no trained encoder ({error}): delete it, it is trained again.") from error
@@ -128,7 +131,8 @@ def train_encoder(
     scale, device = fit_scale(train), device or usual_device()
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
-        model = MODELS[name](len(scale.features), classes, settings.hidden).to(device)  # the same beginning everywhere
+        made = MODELS[name](len(scale.features), classes, settings.hidden, scale.static_width)
+        model = made.to(device)  # the same beginning everywhere
         data = _Data(train, valid, scale, settings, np.random.default_rng(seed), device)
         if isinstance(model, Smart) and settings.pretrain:
             _pretrain(model, data)

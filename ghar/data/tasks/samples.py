@@ -16,7 +16,8 @@ class TimeSeries:
 
     features: F codes. hours: [T], end of each step in hours since the admission. values: float32 [T, F], the last value
     of the step, else the last one before it (LOCF); NaN before the first. source: int64 [T, F], the row of
-    `Cohort.events` a value is from, -1 for none. observed: bool [T, F], whether it was measured in that step.
+    `Cohort.events` a value is from, -1 for none. observed: bool [T, F], whether it was measured in that step. static:
+    numbers of the patient that hold for all steps, NaN where not known.
     """
 
     features: tuple[str, ...]
@@ -24,6 +25,7 @@ class TimeSeries:
     values: np.ndarray
     source: np.ndarray
     observed: np.ndarray
+    static: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

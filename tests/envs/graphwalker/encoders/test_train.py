@@ -53,6 +53,37 @@ def test_it_learns(name: Neural) -> None:
     assert roc_auc_score([s.label for s in samples[200:]], shares[:, 1]) > 0.75
 
 
+def people(seed: int, n: int, tells: int | None) -> list:
+    """Series that say nothing of the label, with age and sex, of which the first (0) or second (1) says all; None: no
+    static numbers. A quarter of either is not known."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for one in series(seed, n):
+        age, female = float(rng.integers(20, 90)), float(rng.integers(2))
+        label = int(age > 55) if tells != 1 else int(female)
+        static = tuple(number if rng.random() < 0.75 else np.nan for number in (age, female))
+        quiet = changed(one, values=np.where(np.isnan(one.history.values), np.nan, 0).astype(np.float32))
+        shown = replace(quiet.history, static=() if tells is None else static)
+        found.append(replace(quiet, history=shown, label=label))
+    return found
+
+
+@pytest.mark.parametrize("name", ALL[:3])
+@pytest.mark.parametrize("tells", [0, 1])
+def test_age_or_sex_alone_is_learned_where_it_is_known(name: Neural, tells: int, tmp_path: Path) -> None:
+    samples = people(tells, 500, tells)
+    settings = replace(SHORT, epochs=12, pretrain=0, lr=1e-2, patience=12)
+    encoder = train_encoder(name, samples[:240], samples[240:300], 2, seed=0, training=settings)
+    shares, labels = encoder.encode(samples[300:])[1][:, 1], np.array([s.label for s in samples[300:]])
+    known = ~np.isnan([s.history.static[tells] for s in samples[300:]])
+    assert np.isfinite(shares).all() and roc_auc_score(labels[known], shares[known]) > 0.95
+    assert roc_auc_score(labels[~known], shares[~known]) < 0.75  # nothing else tells
+    encoder.save(tmp_path / "encoder.pt")
+    assert np.array_equal(TrainedEncoder.load(tmp_path / "encoder.pt").encode(samples[300:])[1][:, 1], shares)
+    with pytest.raises(BadInput, match="has other static values than the encoder"):
+        encoder.encode(people(tells, 4, None))
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ALL[:3])
 def test_a_gpu_gives_what_the_cpu_gives(name: Neural, tmp_path: Path) -> None:
@@ -125,7 +156,9 @@ def test_the_cache_knows_every_change_of_a_sample() -> None:
         keys.add(digest([changed(samples[0], **{change: array}), *samples[1:]], [1]))
     keys.add(digest([changed(samples[0], observed=~samples[0].history.observed), *samples[1:]], [1]))
     keys.add(digest([replace(samples[0], label=1 - samples[0].label), *samples[1:]], [1]))
-    assert len(keys) == 7 and digest(samples, [1]) in keys
+    aged = replace(samples[0], history=replace(samples[0].history, static=(61.0, np.nan)))
+    keys.add(digest([aged, *samples[1:]], [1]))
+    assert len(keys) == 8 and digest(samples, [1]) in keys
 
 
 def test_one_class_and_unknown_names_are_refused(tmp_path: Path) -> None:
