@@ -38,8 +38,11 @@ def _smollm2() -> str:
 
 def _mistral() -> str:
     """Let Mistral's package write its template for SentencePiece tokenizers of version 3 (Mistral-7B-Instruct-v0.3)."""
-    from mistral_common.integrations.chat_templates.template_generator import TemplateConfig, build_chat_template
-    from mistral_common.tokens.tokenizers.base import TokenizerVersion
+    from mistral_common.integrations.chat_templates.template_generator import (  # pyright: ignore[reportMissingImports]
+        TemplateConfig,
+        build_chat_template,
+    )
+    from mistral_common.tokens.tokenizers.base import TokenizerVersion  # pyright: ignore[reportMissingImports]
 
     return build_chat_template(TemplateConfig(TokenizerVersion.v3, spm=True, use_special_token_variables=True))
 
