@@ -38,6 +38,8 @@ SMALLEST = {
     "repeats": 0,
     "turns": 1,
     "record": 0,
+    "wide": None,
+    "kv_heads": None,
 }
 RATIOS = {
     "tokens per second": "times TRL's tokens per second",
@@ -48,6 +50,23 @@ KL, CLIP, VALUE_CLIP, LAM, VALUE_COEF, LR = 0.05, 0.2, 0.2, 0.95, 0.1, 3e-6  # T
 
 MICRO_TOKENS = 16_384  # as trainer.rl.micro_tokens
 LONG = {"turns": 8, "record": 2048, "prompt": 2176, "reply": 32, "epochs": 2, "repeats": 2}  # as full prompts are
+# two episodes; both sides take about ten minutes of a core together
+SMOLLM2 = {
+    "hidden": 576,
+    "layers": 30,
+    "heads": 9,
+    "vocab": 49_152,
+    "wide": 1536,
+    "kv_heads": 3,
+    "turns": 8,
+    "record": 512,
+    "prompt": 640,
+    "reply": 32,
+    "epochs": 1,
+    "repeats": 1,
+}
+SPECS: dict[str, dict[str, Any]] = {"short": {}, "long": LONG, "smollm2": SMOLLM2}
+DEFAULT = ("short", "long")
 
 Clocks = tuple[float, float]  # seconds by the clock, and of all processors
 
@@ -55,7 +74,8 @@ Clocks = tuple[float, float]  # seconds by the clock, and of all processors
 @dataclass(frozen=True)
 class Spec:
     """Prompts and replies of fixed lengths in tokens, the model's shape, and how often the step is repeated. turns: so
-    many prompts, one after the other, begin with the same `record` tokens."""
+    many prompts, one after the other, begin with the same `record` tokens. wide: of the feed-forward layers, and
+    kv_heads: as `qwen2` takes them."""
 
     hidden: int
     layers: int
@@ -71,6 +91,8 @@ class Spec:
     repeats: int = 5
     turns: int = 1
     record: int = 0
+    wide: int | None = None
+    kv_heads: int | None = None
 
     @property
     def tokens(self) -> int:
@@ -78,9 +100,13 @@ class Spec:
         return self.prompts * (self.prompt + self.reply) * self.epochs
 
 
-def step(folder: Path, rounds: int, overrides: Sequence[str], trl: Path | None, timeout: float) -> dict[str, Any]:
+def step(
+    folder: Path, rounds: int, overrides: Sequence[str], trl: Path | None, timeout: float, names: Sequence[str] = ()
+) -> dict[str, Any]:
     """Both sides in turn, `rounds` times (TRL's only where its python is given): on short prompts, and on episodes of
-    eight turns over one long record."""
+    eight turns over one long record. names: of `SPECS`, those of `DEFAULT` where none is given. BadInput for an
+    unknown one."""
+    from benchmarks.choice import choose
     from ghar.launch.entry import load
     from ghar.llm.demo_model import HEADS
 
@@ -88,8 +114,8 @@ def step(folder: Path, rounds: int, overrides: Sequence[str], trl: Path | None, 
     model = config.model
     shape = model.hidden or 0, model.layers or 0, HEADS, model.vocab or 0
     spec = Spec(*shape, finetune=model.finetune, threads=config.threads or 1)
-    found = {"short": spec, "long": replace(spec, **LONG)}
-    return {name: sides(folder, each, trl, rounds, timeout) for name, each in found.items()}
+    found = choose(SPECS, names or DEFAULT)
+    return {name: sides(folder, replace(spec, **how), trl, rounds, timeout) for name, how in found.items()}
 
 
 def sides(folder: Path, spec: Spec, trl: Path | None, rounds: int, timeout: float) -> dict[str, Any]:
@@ -150,7 +176,8 @@ def _work(name: str, spec: Spec) -> dict[str, Any]:
         prompts = rng.integers(LEAST_ID, spec.vocab, (spec.prompts, spec.prompt))
         prompts[:, : spec.record] = np.repeat(prompts[:: spec.turns, : spec.record], spec.turns, 0)
         replies = rng.integers(LEAST_ID, spec.vocab, (spec.prompts, spec.reply))
-        return run(spec, qwen2(spec.hidden, spec.layers, spec.heads, spec.vocab), prompts, replies)
+        shape = spec.hidden, spec.layers, spec.heads, spec.vocab, spec.wide, spec.kv_heads
+        return run(spec, qwen2(*shape), prompts, replies)
 
     steps(replace(spec, **SMALLEST))
     before = start_of_memory()
@@ -182,8 +209,11 @@ def memory(line: str) -> float:
     return next(int(row.split()[1]) / 1e3 for row in status.splitlines() if row.startswith(line))
 
 
-def qwen2(hidden: int, layers: int, heads: int, vocab: int) -> Any:
-    """A shape of transformers' Qwen2 without dropout; the seed of its weights is set too."""
+def qwen2(
+    hidden: int, layers: int, heads: int, vocab: int, wide: int | None = None, kv_heads: int | None = None
+) -> Any:
+    """A shape of transformers' Qwen2 without dropout; the seed of its weights is set too. wide: of the feed-forward
+    layers, 3 * hidden if None; kv_heads: heads of keys and values, as many as `heads` if None."""
     import torch
     from transformers import Qwen2Config
 
@@ -191,10 +221,10 @@ def qwen2(hidden: int, layers: int, heads: int, vocab: int) -> Any:
     return Qwen2Config(
         vocab_size=vocab,
         hidden_size=hidden,
-        intermediate_size=3 * hidden,
+        intermediate_size=wide or 3 * hidden,
         num_hidden_layers=layers,
         num_attention_heads=heads,
-        num_key_value_heads=heads,
+        num_key_value_heads=kv_heads or heads,
         max_position_embeddings=4096,
         tie_word_embeddings=True,
         attention_dropout=0.0,

@@ -52,11 +52,11 @@ class Setting:
 
 
 FULL = ("env.prompts=full", "env.history_tokens=2048", "system.max_iterations=6")
-SETTINGS = {
-    "taught, 64 at once": Setting(True, 64, (0.05, 0.5), 1024),
-    "taught, 16 at once": Setting(True, 16, (0.05,), 512),
-    "full scale, 64 at once": Setting(False, 64, (0.05,), 192, FULL),
-    "full scale, 16 at once": Setting(False, 16, (0.05,), 64, FULL),
+SETTINGS = {  # full: prompts; the number: patients at once
+    "taught-64": Setting(True, 64, (0.05, 0.5), 1024),
+    "taught-16": Setting(True, 16, (0.05,), 512),
+    "full-64": Setting(False, 64, (0.05,), 192, FULL),
+    "full-16": Setting(False, 16, (0.05,), 64, FULL),
 }
 
 
@@ -74,8 +74,10 @@ class Played:
 Loop = Callable[[Sequence[EpisodeJob], "Watched", Corpus, int], float]
 
 
-def speed(seeds: int, overrides: Sequence[str]) -> dict[str, Any]:
-    """Both loops with every delay under seeds 0..seeds-1."""
+def speed(seeds: int, overrides: Sequence[str], share: float, names: Sequence[str] = ()) -> dict[str, Any]:
+    """Both loops with every delay under seeds 0..seeds-1, on `share` of the episodes. names: of `SETTINGS`, all where
+    none is given. BadInput for an unknown one."""
+    from benchmarks.choice import choose
     from ghar.envs import system as systems
     from ghar.envs.records import Records
     from ghar.launch.entry import load
@@ -84,6 +86,7 @@ def speed(seeds: int, overrides: Sequence[str]) -> dict[str, Any]:
     from ghar.trainers.rl.serving import serving
     from ghar.trainers.runs.models import load_sft, use_cores
 
+    settings = choose(SETTINGS, names or list(SETTINGS))
     given = ["+experiment=mimic4_los", f"retriever.workers={LOOKUPS}", *overrides]
     config = load(given)
     use_cores(config.threads)
@@ -94,10 +97,10 @@ def speed(seeds: int, overrides: Sequence[str]) -> dict[str, Any]:
     policy = EnginePolicy(engine, config.engine.temperature)
     lookups, versions = config.retriever.workers, count()
     result: dict[str, Any] = {}
-    for name, setting in SETTINGS.items():
+    for name, setting in settings.items():
         system = systems.build(Records(load([*given, *setting.overrides]))).read_by(reader_of(tokenizer, model))
         main = system.variants[system.main]
-        cases = system.cases.train[: setting.episodes]
+        cases = system.cases.train[: max(1, round(share * setting.episodes))]
         jobs = [EpisodeJob(case.sample_id, 0, partial(system.episode, case, main)) for case in cases]
 
         def serve(one: Any = model if setting.taught else untaught) -> AbstractContextManager[None]:

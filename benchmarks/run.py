@@ -16,8 +16,10 @@ growth: processor seconds of reading, indexes, episodes, updates and so on at th
 processes: processor seconds of an update of 120 episodes under torchrun with 1, 3 and 10 processes, all together.
 streaming: largest memory of labels, event store and export of a cohort of `--share` of 186 million events.
 retrieval: an index over a generated graph of `--share` of PrimeKG's size (5 GB on disk); Fig. 8(c) of the paper.
-rollout: episodes per second against a lock-step loop, with the policy of the run in run_dir=...
-ppo: the optimisation part of a PPO step, against TRL 1.12's where `--trl` names a python that has it.
+rollout: episodes per second against a lock-step loop, with the policy of the run in run_dir=..., on `--share` of the
+    episodes of all settings, or of those that `--only` names.
+ppo: the optimisation part of a PPO step, against TRL 1.12's where `--trl` names a python that has it; `--only smollm2`
+    times episodes of eight turns at SmolLM2's shape.
 memory: peak memory of an optimisation step with actor, critic and reference on one base, against three models.
 patient_graph: k-NN graph and Leiden over 100,000 patients (`--share` of them).
 selection: GraphWalker's scored prompts, prompt tokens and prompts per second (`--share` of 100 patients).
@@ -88,8 +90,8 @@ WHAT: dict[str, Callable[[argparse.Namespace], Any]] = {
     "processes": lambda a: bench("processes").processes(a.folder / "processes", a.overrides, a.timeout),
     "streaming": lambda a: bench("streaming").streaming(a.folder, share=a.share, timeout=a.timeout),
     "retrieval": lambda a: bench("retrieval").retrieval(a.folder / "retrieval", share=a.share, seed=0),
-    "rollout": lambda a: bench("rollout").speed(a.seeds, a.overrides),
-    "ppo": lambda a: bench("ppo").step(a.folder, a.seeds, a.overrides, a.trl, a.timeout),
+    "rollout": lambda a: bench("rollout").speed(a.seeds, a.overrides, a.share, a.only),
+    "ppo": lambda a: bench("ppo").step(a.folder, a.seeds, a.overrides, a.trl, a.timeout, a.only),
     "memory": lambda a: bench("memory").memory(a.folder, a.seeds, a.overrides, a.timeout),
     "patient_graph": lambda a: bench("patient_graph").patient_graph(a.folder, a.seeds, share=a.share),
     "events": lambda a: bench("events").events(a.folder, share=a.share, seed=0, timeout=a.timeout),
@@ -138,6 +140,10 @@ def _updates(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(","))
 
 
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split(","))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=WHAT)
@@ -150,6 +156,7 @@ def main() -> None:
     parser.add_argument("--trl", type=Path, help="ppo: python of an environment with trl==1.12")
     parser.add_argument("--arms", default="rloo,rft,mappo,label", help="order_arms: arms to train and play")
     parser.add_argument("--line", type=_updates, default=(), help="order_arms: earlier updates to play, as 8,16,32")
+    parser.add_argument("--only", type=_names, default=(), help="ppo, rollout: settings by name, as full-16,full-64")
     parser.add_argument("--pyhealth", type=Path, help="pyhealth: python of an environment with pyhealth==1.1.6")
     parser.add_argument("--models", default="StageNet,GRASP", help="pyhealth: names of PyHealth's models")
     parser.add_argument(
@@ -158,6 +165,8 @@ def main() -> None:
     arguments = parser.parse_intermixed_args()  # overrides may follow options
     if arguments.worlds and arguments.what != "learning":
         parser.error(f"--worlds is an option of learning: leave it out of {arguments.what}.")
+    if arguments.only and arguments.what not in ("ppo", "rollout"):
+        parser.error(f"--only is an option of ppo and rollout: leave it out of {arguments.what}.")
     from benchmarks.result import tell
     from ghar.scratch import use_own_folder
 

@@ -12,22 +12,24 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal
 from unittest.mock import patch
 
-import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from ghar.trainers.rl.fast.rows import Batch
+
 
 @dataclass(frozen=True)
 class TrainingPass:
     """One forward (and, but for "rollout", backward) pass. architecture: a transformers configuration as JSON; tokens:
-    of the batch, in `rows` rows; replies: those with a loss; adapters16: LoRA weights in the model's 16 bits, as
-    DeepSpeed has them, and not in float32."""
+    of the batch, in `rows` lines; replies: those with a loss; adapters16: LoRA weights in the model's 16 bits, as
+    DeepSpeed has them, and not in float32; trees: lines are trees of rows (rl.fast.rows), where the model takes them,
+    and bring the mask of what their tokens see."""
 
     kind: Literal["sft", "rl", "rollout"]
     architecture: str
@@ -41,6 +43,7 @@ class TrainingPass:
     rows: int
     tokens: int
     replies: int
+    trees: bool = False
 
 
 @cache
@@ -142,18 +145,14 @@ def _like(old: torch.Tensor) -> torch.Tensor:
 
 def _rl(one: TrainingPass, base: Any) -> tuple[torch.nn.Module, Callable[[], None]]:
     from ghar.trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
-    from ghar.trainers.rl.trajectory import Row
 
     how = ActorCriticConfig(
         one.finetune, one.rank, critic=one.critic, detach=True, reference=False, checkpointing=one.checkpointing
     )
     actor = ActorCritic(base, how)
-    length, reply = one.tokens // one.rows, max(1, one.replies // one.rows)
-    ids, logp = np.zeros(length, np.int64), np.zeros(length, np.float32)
-    rows = [Row(i, 0, length - reply, ids, logp, (), agent=0, role=0, trainable=True) for i in range(one.rows)]
 
     def run() -> None:
-        scores = actor.score(rows, entropy_gradient=False)
+        scores = actor.score_batch(planned_batch(one, one.trees and actor.shares), entropy_gradient=False)
         (scores.logp.sum() + scores.values.sum()).backward()
 
     return actor, run
@@ -163,7 +162,7 @@ def _sft(one: TrainingPass, base: Any) -> tuple[torch.nn.Module, Callable[[], No
     from peft import LoraConfig, get_peft_model
     from torch.nn.functional import cross_entropy
 
-    from ghar.trainers.sft.trainer import logits_at
+    from ghar.trainers.sft.packing import can_share, logits_of
 
     if one.checkpointing:
         base.gradient_checkpointing_enable({"use_reentrant": False})
@@ -172,16 +171,29 @@ def _sft(one: TrainingPass, base: Any) -> tuple[torch.nn.Module, Callable[[], No
         lora = LoraConfig(r=one.rank, lora_alpha=one.rank, target_modules="all-linear", task_type="CAUSAL_LM")
         model = get_peft_model(base, lora)
     model.train()
-    length, reply = one.tokens // one.rows, max(1, one.replies // one.rows)
 
     def run() -> None:
-        ids = torch.zeros(one.rows, length, dtype=torch.long)
-        row = torch.arange(one.rows).repeat_interleave(reply)
-        column = torch.arange(length - reply - 1, length - 1).repeat(one.rows)
-        target = torch.zeros(len(row), dtype=torch.long)
-        cross_entropy(logits_at(model, model, ids, row, column), target, reduction="sum").backward()
+        batch = planned_batch(one, one.trees and can_share(base))
+        cross_entropy(logits_of(model, model, batch), batch.target, reduction="sum").backward()
 
     return model, run
+
+
+def planned_batch(one: TrainingPass, trees: bool) -> Batch:
+    """Shape a batch as `rl.fast.rows.collate` does of such rows, or of such trees; each line ends with its replies."""
+    length, reply = one.tokens // one.rows, max(1, one.replies // one.rows)
+    shape, ids = (one.rows, length), partial(torch.zeros, dtype=torch.long)
+    return Batch(
+        tokens=ids(shape),
+        row=torch.arange(one.rows).repeat_interleave(reply),
+        position=torch.arange(length - reply - 1, length - 1).repeat(one.rows),
+        target=ids(one.rows * reply),
+        agent=ids(one.rows * reply),
+        allowed=None,
+        restricted=torch.zeros(one.rows * reply, dtype=torch.bool),
+        place=ids(shape) if trees else None,
+        seen=torch.ones((one.rows, 1, length, length), dtype=torch.bool) if trees else None,
+    )
 
 
 def _rollout(one: TrainingPass, base: Any) -> tuple[torch.nn.Module, Callable[[], None]]:

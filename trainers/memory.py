@@ -22,6 +22,7 @@ from ghar.llm.models import model_path
 from ghar.llm.tensor_parallel import check_gpus, check_shape
 from ghar.llm.vllm_build import check_installed, free_memory, step_tokens, workspace
 from ghar.trainers.activation_memory import TrainingPass, activations, architecture
+from ghar.trainers.rl.fast.rows import TREE
 from ghar.trainers.rl.settings import has_critic
 from ghar.trainers.runs.distributed import world
 
@@ -205,7 +206,9 @@ def longest_of(config: Config) -> int:
 def _sft(config: Config, shape: ModelShape, processes: int, on: Device, length: int) -> Need:
     warmup = config.trainer.warmup
     rows = gcd(max(1, warmup.batch // processes), warmup.micro_batch)
-    busy = activations(_pass("sft", config, shape, rows, rows * length))
+    trees = config.deepspeed.stage is None  # DeepSpeed takes pairs apart (sft/trainer.py)
+    lines = tree_lines(rows * length, length) if trees else rows
+    busy = activations(_pass("sft", config, shape, lines, rows * length, trees))
     return _training(config, shape, processes, on, busy, copies=1)
 
 
@@ -215,7 +218,8 @@ def _rl(config: Config, shape: ModelShape, processes: int, on: Device, length: i
     lora, item = model.finetune == "lora", _item(config)
     # full fine-tuning keeps a copy as its reference
     copies = 2 if not lora and (rl.kl > 0 or "eq16" in rl.as_printed) else 1
-    busy = activations(_pass("rl", config, shape, 1, rl.micro_tokens))
+    lines = tree_lines(rl.micro_tokens, length)
+    busy = activations(_pass("rl", config, shape, lines, rl.micro_tokens, trees=True))
     need = _training(config, shape, processes, on, busy, copies=copies)
     read = 0.0  # of the critic, while all of its weights are gathered beside the policy's
     if has_critic(config):
@@ -231,6 +235,12 @@ def _rl(config: Config, shape: ModelShape, processes: int, on: Device, length: i
         play += played
     need["activations"] = max(need["activations"], play - need["gradients"], read - need["gradients"])
     return need
+
+
+def tree_lines(tokens: int, length: int) -> int:
+    """Lines of a pass of so many tokens, when each is the longest tree of rows of `length`: its mask grows with the
+    square of the line."""
+    return max(1, tokens // (TREE * length))
 
 
 def room_for_copy(config: Config) -> float:
@@ -257,12 +267,18 @@ def checkpoint_copy(config: Config, shape: ModelShape, processes: int) -> float:
 
 
 def _pass(
-    kind: Literal["sft", "rl", "rollout"], config: Config, shape: ModelShape, rows: int, tokens: int
+    kind: Literal["sft", "rl", "rollout"],
+    config: Config,
+    shape: ModelShape,
+    rows: int,
+    tokens: int,
+    trees: bool = False,
 ) -> TrainingPass:
     model, shared = config.model, config.deepspeed
     return TrainingPass(
         kind, shape.architecture, shape.layers, model.dtype, model.finetune, model.lora_rank or 0, model.critic,
         shared.checkpointing, shared.stage is not None and model.dtype == "bfloat16", rows, tokens, tokens // REPLY,
+        trees,
     )  # fmt: skip
 
 

@@ -53,12 +53,12 @@ def _groups(days: np.ndarray, cut: float) -> np.ndarray:
 def _cut(days: np.ndarray, labels: np.ndarray, classes: int) -> float:
     """The least length of the longer group that makes the labels most likely, the shortest of equals; infinite where
     all are as long."""
-    told = ~np.isnan(days)
-    lengths, place = np.unique(days[told], return_inverse=True)
+    is_known = ~np.isnan(days)
+    lengths, place = np.unique(days[is_known], return_inverse=True)
     if len(lengths) < 2:
         return float("inf")
     table = np.zeros((len(lengths), classes))
-    np.add.at(table, (place, labels[told]), 1)
+    np.add.at(table, (place, labels[is_known]), 1)
     shorter = table.cumsum(axis=0)
     likelihood = _log_likelihood(shorter[:-1]) + _log_likelihood(shorter[-1] - shorter[:-1])
     return float(lengths[1:][likelihood.argmax()])

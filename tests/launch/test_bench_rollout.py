@@ -8,9 +8,11 @@ from contextlib import nullcontext
 
 import pytest
 
+from benchmarks import rollout as bench
 from benchmarks.rollout import Slow, Watched, _lock_step, _rollout, changed_episodes, compare
 from ghar.envs.rollout import EpisodeJob
 from ghar.episode import Act, Completion, Episode, Prediction, Retrieve
+from ghar.errors import BadInput
 from ghar.llm.demo_model import build_model, build_tokenizer
 from ghar.llm.hf import HFEngine
 from ghar.llm.policy import EnginePolicy
@@ -82,3 +84,8 @@ def test_the_lock_step_loop_acts_and_looks_up_together(tokenizer):
     plan = [EpisodeJob(f"s{n}", 0, lambda n=n: start(n)) for n in (3, 1, 2, 1)]
     _lock_step(plan, Watched(sizes), Slow(corpus, 0.0), 0, 2, tokenizer)
     assert sizes.seen == [2, 1, 1, 2, 1] and [len(batch) for batch in corpus.batches] == sizes.seen
+
+
+def test_an_unknown_setting_is_refused_before_anything_is_read():
+    with pytest.raises(BadInput, match=r"--only has full, .*: choose among taught-64, taught-16, full-64, full-16"):
+        bench.speed(1, [], 1.0, ["full"])

@@ -14,6 +14,7 @@ import pytest
 import ghar
 from ghar.launch.cli import COMMANDS, usage
 from tests.running import run_command
+from tests.smollm2 import needs_smollm2
 
 pytestmark = pytest.mark.slow
 
@@ -148,6 +149,17 @@ def test_from_nothing_to_a_report_and_a_prediction(installed: Path, tmp_path: Pa
     done, _ = run(installed, sys.executable, "-c", LOADED, cwd=tmp_path)
     assert done.returncode == 0 and done.stdout.startswith("There is no subject_id -1"), done.stderr
     assert "Traceback" not in done.stderr  # of what is let go of when Python ends
+
+
+@needs_smollm2
+def test_a_real_model_is_planned_from_the_wheel(installed: Path, tmp_path: Path) -> None:
+    """`ghar plan model=smollm2 scale=laptop`, of few patients: no key and no file besides what is installed."""
+    words = ("plan", "model=smollm2", "scale=laptop", "data.patients=100")
+    done, _ = run(installed, str(installed / "bin" / "ghar"), *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    phases = [line.split()[0] for line in done.stdout.splitlines() if line.split()]
+    assert all(name in phases for name in ("teacher", "sft", "rl", "evaluation")), done.stdout
+    assert not list(tmp_path.iterdir())
 
 
 def test_every_command_is_a_launcher() -> None:

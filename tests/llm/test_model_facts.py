@@ -11,13 +11,14 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel, GraniteForCausalLM, MambaConfig, MambaForCausalLM
 
 from ghar.errors import BadInput
-from ghar.llm.chat_template import freeze
+from ghar.llm.chat_template import freeze, template_of
 from ghar.llm.engine import Request
 from ghar.llm.hf import HFEngine
 from ghar.llm.model_facts import check_facts, facts_of, read_facts
 from ghar.llm.models import load_pretrained
 from ghar.llm.tokens import encode_choices, encode_many, encode_prompt, encode_reply
 from tests.llm.families import FAMILIES, model_of, saved, tokenizer_of
+from tests.llm.public_templates import is_installed, read_template
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +32,19 @@ def loaded(tmp_path_factory: Any) -> Any:
         return kept[name]
 
     return load
+
+
+@pytest.mark.parametrize(("name", "begin"), [
+    ("smollm2", "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"),
+    ("mistral", "<s>[INST] Is it so?[/INST]"),
+])  # fmt: skip
+def test_templates_are_those_that_packages_carry(loaded: Any, name: str, begin: str) -> None:
+    package = FAMILIES[name].package
+    if package is None or not is_installed(package):
+        pytest.skip(f"{package} is not installed: a short template of our own stands for {name}'s public one")
+    _, tokenizer = loaded(name)
+    assert template_of(tokenizer) == read_template(package)
+    assert tokenizer.decode(encode_prompt(tokenizer, "Is it so?")).startswith(begin)
 
 
 @pytest.mark.parametrize("name", FAMILIES)

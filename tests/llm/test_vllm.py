@@ -97,6 +97,12 @@ def test_starting_it_leaves_the_process_as_it_was(wide, tokenizer, shared):
     assert isinstance(shared, StreamingEngine)
 
 
+def test_the_model_runner_is_vllms_first(shared):
+    """vLLM takes its second one, which tests/gpu tries too, wherever Triton is: the CPU build has none."""
+    (runner,) = in_workers(shared, lambda worker: type(worker.model_runner))
+    assert f"{runner.__module__}.{runner.__name__}" == "vllm.v1.worker.cpu_model_runner.CPUModelRunner"
+
+
 def test_behaviour_logprobs_equal_a_direct_pass(engine, wide):
     for request, reply in zip(REQUESTS, engine.generate(REQUESTS), strict=True):
         assert reply.logprobs == pytest.approx(plain_logprobs(wide, reply, request.temperature), abs=1e-5)
@@ -253,11 +259,15 @@ def test_whole_weights_arrive_and_replies_follow(engine, wide, tokenizer):
         engine.check(wide)
 
 
-def test_adapters_are_exchanged_on_one_base(engine, wide):
+@pytest.mark.parametrize("of", ["engine", "divided"])
+def test_adapters_are_exchanged_on_one_base(request, wide, of):
+    """In this process, and in two workers."""
+    engine = request.getfixturevalue(of)
+    engine.sync(wide, 0)
     for version, policy in enumerate([adapted(wide, 1), adapted(wide, 2), adapted(wide, 3)], start=1):
         engine.sync(policy, version)
-        for request, reply in zip(REQUESTS, engine.generate(REQUESTS), strict=True):
-            assert reply.logprobs == pytest.approx(plain_logprobs(policy, reply, request.temperature), abs=1e-5)
+        for asked, reply in zip(REQUESTS, engine.generate(REQUESTS), strict=True):
+            assert reply.logprobs == pytest.approx(plain_logprobs(policy, reply, asked.temperature), abs=1e-5)
     engine.sync(wide, 4)
     assert engine.check(wide) <= 1e-5
 
@@ -340,16 +350,6 @@ def test_each_worker_has_a_part_of_every_layer(divided):
         return [m.input_size_per_partition for m in modules if type(m).__name__ == "RowParallelLinear"]
 
     assert in_workers(divided, widths) == 2 * [2 * [64 // 2, 192 // 2]]  # attention's output, the MLP's down
-
-
-def test_adapters_reach_both_workers(divided, wide):
-    divided.sync(wide, 0)
-    for version, policy in enumerate([adapted(wide, 1), adapted(wide, 2)], start=1):
-        divided.sync(policy, version)
-        for request, reply in zip(REQUESTS, divided.generate(REQUESTS), strict=True):
-            assert reply.logprobs == pytest.approx(plain_logprobs(policy, reply, request.temperature), abs=1e-5)
-    divided.sync(wide, 3)
-    assert divided.check(wide) <= 1e-5
 
 
 def test_a_wrong_part_in_one_worker_is_caught(divided, wide):

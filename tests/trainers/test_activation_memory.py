@@ -17,15 +17,16 @@ from benchmarks.ppo import one_turn_each
 from ghar.config import Config
 from ghar.launch.entry import load
 from ghar.trainers import activation_memory
-from ghar.trainers.activation_memory import LiveBytes, TrainingPass, activations
+from ghar.trainers.activation_memory import LiveBytes, TrainingPass, activations, planned_batch
 from ghar.trainers.evaluation.weights import make_actor
-from ghar.trainers.memory import estimate, shaped
+from ghar.trainers.memory import estimate, shaped, tree_lines
 from ghar.trainers.rl.critic import Critic, CriticConfig
+from ghar.trainers.rl.fast.rows import collate, packed
 from ghar.trainers.rl.mappo import update
 from ghar.trainers.rl.settings import settings_of
 from ghar.trainers.rl.state import width
 from ghar.trainers.sft.run import SFTSettings, TokenExample, run_sft
-from tests.trainers.tiny import tiny_tokenizer
+from tests.trainers.tiny import make_row, tiny_tokenizer
 
 pytestmark = pytest.mark.slow
 
@@ -35,6 +36,8 @@ SHAPES = {"1B": (1536, 8960, 12, 2, 28, 151_936), "3B": (2048, 11_008, 16, 2, 36
 KINDS = [("float32", "lora"), ("float32", "full"), ("bfloat16", "lora")]  # DeepSpeed takes bfloat16 in full
 CASES = [("3B", *kind, again) for kind in KINDS for again in (False, True)]
 CASES += [("1B", "float32", "full", False), ("1B", "bfloat16", "lora", True), ("7B", "bfloat16", "lora", False)]
+CASES = [(*case, False) for case in CASES]
+CASES += [("3B", "float32", "lora", False, True), ("1B", "bfloat16", "lora", True, True)]
 LENGTH, REPLY = 128, 16
 
 
@@ -62,16 +65,28 @@ def small(name: str, dtype: str, finetune: str, checkpointing: bool, folder: Pat
     return config, model
 
 
+def make_pairs(rng: np.random.Generator, most: int, trees: bool) -> tuple[Any, Any]:
+    """Eight prompts and replies of random ids. trees: three, three and two rows share their first half, so that trees
+    are as long as they get; replies are shorter, as the estimate takes one token in eight for a reply's."""
+    reply = 10 if trees else REPLY
+    prompts, replies = (rng.integers(2, most, (8, n)) for n in (LENGTH - reply, reply))
+    for first, last in ((0, 3), (3, 6), (6, 8)) if trees else ():
+        prompts[first:last, : LENGTH // 2] = prompts[first, : LENGTH // 2]
+    return prompts, replies
+
+
 def held(live: LiveBytes, *models: Any) -> float:
     own = {p.untyped_storage() for model in models for p in model.parameters()}
     return live.peak + sum(storage.nbytes() for storage in own)
 
 
-@pytest.mark.parametrize(("name", "dtype", "finetune", "checkpointing"), CASES)
-def test_a_real_update_holds_what_was_estimated(name: str, dtype: str, finetune: str, checkpointing: bool, tmp_path):
+@pytest.mark.parametrize(("name", "dtype", "finetune", "checkpointing", "trees"), CASES)
+def test_a_real_update_holds_what_was_estimated(
+    name: str, dtype: str, finetune: str, checkpointing: bool, trees: bool, tmp_path: Path
+):
     config, model = small(name, dtype, finetune, checkpointing, tmp_path)
     rng = np.random.default_rng(0)
-    prompts, replies = (rng.integers(2, 999, (8, n)) for n in (LENGTH - REPLY, REPLY))
+    prompts, replies = make_pairs(rng, 999, trees)
     actor = make_actor(config, model, ("top",))
     optimizer = torch.optim.AdamW(actor.parameter_groups(1e-4, 1e-4), weight_decay=0.0)
     traj = one_turn_each(prompts, replies, model.config.vocab_size)
@@ -88,14 +103,14 @@ def test_a_real_update_holds_what_was_estimated(name: str, dtype: str, finetune:
     assert said == pytest.approx(held(live, actor, critic.parts), rel=0.15)
 
 
-@pytest.mark.parametrize(("name", "dtype", "finetune", "checkpointing"), CASES)
-def test_a_real_warm_up_holds_what_was_estimated(name: str, dtype: str, finetune: str, checkpointing: bool, tmp_path):
+@pytest.mark.parametrize(("name", "dtype", "finetune", "checkpointing", "trees"), CASES)
+def test_a_real_warm_up_holds_what_was_estimated(
+    name: str, dtype: str, finetune: str, checkpointing: bool, trees: bool, tmp_path: Path
+):
     config, model = small(name, dtype, finetune, checkpointing, tmp_path)
     rng = np.random.default_rng(0)
-    examples = [
-        TokenExample(rng.integers(2, 60, LENGTH - REPLY).tolist(), rng.integers(2, 60, REPLY).tolist())
-        for _ in range(8)
-    ]
+    prompts, replies = make_pairs(rng, 60, trees)
+    examples = [TokenExample(*pair) for pair in zip(prompts.tolist(), replies.tolist(), strict=True)]
     settings = SFTSettings(
         2, 8, 1e-4, 4, finetune=config.model.finetune, rank=8, dtype=dtype, deepspeed=config.deepspeed, log_every=1
     )
@@ -105,6 +120,19 @@ def test_a_real_warm_up_holds_what_was_estimated(name: str, dtype: str, finetune
         run_sft(model, tiny_tokenizer(), examples, settings)
     said = sum(estimate(config, shape, 1)["sft"].values())
     assert said == pytest.approx(live.peak + parameters, rel=0.15)
+
+
+def test_the_counted_mask_is_that_of_the_longest_trees():
+    """Two trees of twice a row's length in a pass; bytes of the tensor that training makes."""
+    length, tokens, rng = 300, 1200, np.random.default_rng(0)
+    records = [rng.integers(0, 99, length // 2) for _ in range(4)]
+    rows = [make_row([*record, *rng.integers(0, 99, length // 2)], length - 9) for record in records for _ in range(3)]
+    made = [collate([rows[i] for i in m.rows], torch.device("cpu"), m.trees).seen for m in packed(rows, tokens)]
+    one = TrainingPass("rl", "", 2, "float32", "full", 0, "head", False, False, tree_lines(tokens, length), tokens, 8)
+    counted = planned_batch(one, trees=True).seen
+    assert counted is not None and counted.nbytes == 2 * 600 * 600
+    assert [None if mask is None else mask.nbytes for mask in made] == [counted.nbytes] * 2
+    assert planned_batch(one, trees=False).seen is None
 
 
 @pytest.mark.parametrize("finetune", ["lora", "full"])

@@ -198,7 +198,10 @@ class ActorCritic(nn.Module):
         entropy_gradient=False: entropy is only looked at, which saves passes over the vocabulary. trees: how many rows
         share each line of the batch (`ghar.trainers.rl.fast.rows.packed`), () for one each.
         """
-        batch = collate(rows, self.device, trees)
+        return self.score_batch(collate(rows, self.device, trees), entropy_gradient)
+
+    def score_batch(self, batch: Batch, entropy_gradient: bool = True) -> Scores:
+        """`score` of rows that are collated."""
         hidden = self._hidden(self.policy, batch)
         logp, entropy = self._token_scores(self.policy, hidden, batch, entropy_gradient)
         return Scores(logp, self._values(hidden, batch), entropy)

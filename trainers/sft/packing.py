@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ghar.trainers.rl.fast.last_layer import only_at
-from ghar.trainers.rl.fast.rows import collate, packed, prefix_groups
+from ghar.trainers.rl.fast.rows import Batch, collate, packed, prefix_groups
 from ghar.trainers.rl.trajectory import Row
 from ghar.trainers.sft.pairs import IGNORE, TokenExample
 
@@ -70,11 +70,19 @@ def packed_logits(model: Any, inner: Any, pairs: PackedPairs) -> tuple[Tensor, T
     """`completion_logits` of packed pairs."""
     device = next(inner.parameters()).device
     batch = collate(pairs.rows, device, pairs.trees)
+    sizes = torch.tensor([len(row.tokens) - row.prompt for row in pairs.rows])
+    index = torch.arange(len(pairs.rows)).repeat_interleave(sizes).to(device)
+    return logits_of(model, inner, batch), batch.target, index
+
+
+def logits_of(model: Any, inner: Any, batch: Batch) -> Tensor:
+    """Logits float32 [T, vocabulary] at the states that predict a batch's targets.
+
+    inner: the model itself, in what `model` may have around it for several processes.
+    """
     with only_at(inner, batch.row, batch.position):
         how = {"position_ids": batch.place, "attention_mask": batch.seen, "use_cache": False}
-        logits = model(input_ids=batch.tokens, **how).logits[0].float()
-    sizes = torch.tensor([len(row.tokens) - row.prompt for row in pairs.rows])
-    return logits, batch.target, torch.arange(len(pairs.rows)).repeat_interleave(sizes).to(device)
+        return model(input_ids=batch.tokens, **how).logits[0].float()
 
 
 def can_share(model: Any) -> bool:

@@ -20,6 +20,7 @@ from ghar.llm.constraint import allowed_tokens
 from ghar.trainers.rl.trajectory import Array, Row
 
 LEAST_SHARED = 64  # tokens; for less a mask of its own does not pay
+TREE = 2  # times the row it begins with, at which a tree ends: further on its mask would cost what it saves
 WORTH = 1024  # tokens of a pass through the model, below which it is mostly overhead
 
 
@@ -66,7 +67,7 @@ def packed(rows: Sequence[Row], token_budget: int, share: bool = True) -> list[M
 
 def prefix_groups(texts: Sequence[Array], token_budget: int) -> list[tuple[list[int], int]]:
     """Texts that share at least half of what they are, by index, and the tokens of each such group; in the order of
-    their first ones. A group ends at twice the length it began with: further on its mask would cost what it saves."""
+    their first ones."""
     order = sorted(range(len(texts)), key=lambda i: np.ascontiguousarray(texts[i]).tobytes())  # alike is adjacent
     found: list[tuple[list[int], int]] = []
     most = 0
@@ -77,7 +78,7 @@ def prefix_groups(texts: Sequence[Array], token_budget: int) -> list[tuple[list[
             found[-1] = ([*found[-1][0], i], found[-1][1] + length - shared)
         else:
             found.append(([i], length))
-            most = min(token_budget, 2 * length)
+            most = min(token_budget, TREE * length)
     return sorted(found, key=lambda tree: min(tree[0]))
 
 
