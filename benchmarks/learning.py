@@ -7,8 +7,8 @@ that of training. With --worlds every seed has a generated world of its own too 
 other patients, and other severities and relations behind them, so that the interval covers the luck of the world.
 
 From each seed's warm-up two controls of RL are trained, by rejection-sampling fine-tuning: "rft" with as many episodes,
-and "rft_tokens" with as many trained reply tokens. The second has as many rounds as it takes at the mean of the first;
-what share of RL's tokens it had is among the results.
+and "rft_tokens" with as many trained reply tokens. The second has as many rounds as it takes at the mean of the first,
+many times RL's updates where few episodes are kept; what share of RL's tokens it had is among the results.
 
 Test numbers are means with 95% intervals over seeds and patients (ghar/metrics/seeds.py). What a run keeps only as one
 number (rewards on the validation split, F1 of retrieval, time, memory) has a t-interval over seeds.
