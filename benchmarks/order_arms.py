@@ -13,8 +13,8 @@ none are chosen by a validation. `--arms` names those to train and play; contras
 `--line` names updates after which the weights of an arm are played, too (`keep_last` must have kept them).
 `--seeds` are trained from SFT on, each in a folder of its own. All is trained before a test question is opened. The
 first `OPENED` of the test are left out, which tables of docs/order-check.md and docs/order-check-runs.md have shown;
-`PLAYED` of those behind them are played. Every step goes on where it was killed: runs by their own checkpoints, evaluations by the
-episodes played.
+`PLAYED` of those behind them are played. Every step goes on where it was killed: runs by their own checkpoints,
+evaluations by the episodes played.
 """
 
 from __future__ import annotations
