@@ -107,7 +107,7 @@ class Agent:
         """The system with these samples in place of the test's; itself where there are none."""
         if not samples:
             return self.system
-        made = systems.build(_Others(self.records.config, tuple(samples), self.records.splits))
+        made = systems.build(_Others(self.records.config, given=tuple(samples), own=self.records.splits))
         return made if self.answers is None else made.read_by(self.answers.reader)
 
     def _predicted(self, system: System[Any], case: Any, episode: Episode) -> AgentPrediction:

@@ -279,8 +279,8 @@ def _hourly(
             whole_stay = full.history
             parts = (whole_stay.hours, whole_stay.values, whole_stay.source, whole_stay.observed)
             name = f"{TASKS['dec'].name}-{subject}-{window}"
-            shown = (part[:steps] for part in parts)
-            series = TimeSeries(features, *shown)
+            hours, values, source, observed = (part[:steps] for part in parts)
+            series = TimeSeries(features, hours, values, source, observed)
             samples.append(Sample(name, subject, visit, until, series, label, outcome))
     return samples
 
