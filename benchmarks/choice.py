@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def choose(settings: Mapping[str, T], names: Sequence[str]) -> dict[str, T]:
-    """The settings called `names`, in their own order; BadInput for an unknown name."""
+    """Keep the settings called `names`, in their own order. BadInput for an unknown name."""
     if unknown := [name for name in names if name not in settings]:
         raise BadInput(f"--only has {unknown[0]}, which is no setting here: choose among {', '.join(settings)}.")
     return {name: setting for name, setting in settings.items() if name in names}

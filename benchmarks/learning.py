@@ -54,6 +54,9 @@ def learning(
         own = [*([f"data.world_seed={seed}"] if worlds else []), *overrides]
         found.append(train(seed, run_dir, own, timeout))
     controls = {name: [own[name] for own in found] for name in CONTROLS if all(name in own for own in found)}
+    for name in CONTROLS:
+        if name not in controls and any(name in own for own in found):
+            print(f"{name} is left out: not every seed has it.", flush=True)
     return gathered(runs, controls, worlds)
 
 

@@ -1,4 +1,4 @@
-"""What tables make of outcomes of real patients, and how small a difference the test can show.
+"""Measure baselines on outcomes of real patients, and the smallest difference that the test can show.
 
 The usual label, the length of the last stay, regression and boosting on counts of codes (envs/baselines), fitted to the
 training patients of data.root. No model plays. Each is compared with the usual label, pair by pair on the test samples.

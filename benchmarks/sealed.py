@@ -23,7 +23,7 @@ from typing import Any
 
 import yaml
 
-from benchmarks.learning import CONTROLS, check_generated, command_of, over_seeds, rows_by_policy, train
+from benchmarks.learning import CONTROLS, command_of, over_seeds, rows_by_policy, train
 from ghar.errors import BadInput
 from ghar.launch.entry import load
 from ghar.metrics.runfolder import write_whole
@@ -71,10 +71,13 @@ def sealed(words: Sequence[str], folder: Path, timeout: float, root: Path = ROOT
         train(world, place, [f"data.world_seed={world}", *test.overrides], timeout, named)
         for world, place in zip(test.worlds, places, strict=True)
     ]
+    for world, own in zip(test.worlds, found, strict=True):
+        if absent := [name for name in named if name not in own]:
+            raise BadInput(f"{runs / f'world{world}'} counted no trained tokens, so that {absent[0]} was not trained.")
     result = differences(test, places, {name: [own[name] for own in found] for name in named})
     record = {key: value for key, value in record.items() if key != "folder"} | {"result": result}
-    write_whole(root / PLACE / f"{test.name}.json", json.dumps(record, indent=1) + "\n")
     write_whole(runs / "fragment.md", "\n".join(page_lines(test, record)) + "\n")
+    write_whole(root / PLACE / f"{test.name}.json", json.dumps(record, indent=1) + "\n")
     print(f"Commit {PLACE}/{test.name}.json; the fragment for docs/results.md is {runs / 'fragment.md'}.")
     return result
 
@@ -82,6 +85,8 @@ def sealed(words: Sequence[str], folder: Path, timeout: float, root: Path = ROOT
 def registered(name: str, root: Path) -> Registration:
     """Read a registration. BadInput where it is not as HEAD has it, was changed since its first commit, or is wrong."""
     path = f"{PLACE}/{name}.yaml"
+    if _git(root, "rev-parse", "--is-shallow-repository").strip() == "true":
+        raise BadInput("This clone is shallow and lacks the history of registrations: run git fetch --unshallow.")
     if not (root / path).is_file():
         raise BadInput(f"{path} is not there: write the registration and commit it first.")
     commits = _git(root, "log", "--format=%H", "HEAD", "--", path).split()
@@ -124,7 +129,7 @@ def open_test(test: Registration, runs: Path, root: Path) -> dict[str, Any]:
     path = f"{PLACE}/{test.name}.json"
     if changed := [line for line in _git(root, "status", "--porcelain").splitlines() if line[3:] != path]:
         raise BadInput(f"The working tree has changes ({changed[0][3:]}): commit them before a sealed test is opened.")
-    if _git(root, "log", "--format=%H", "HEAD", "--", path):
+    if _git(root, "log", "--all", "--format=%H", "--", path):
         raise BadInput(f"{path} is committed: this test has been opened, and a test is opened once.")
     head, target = _git(root, "rev-parse", "HEAD").strip(), root / path
     if target.is_file():
@@ -144,11 +149,15 @@ def open_test(test: Registration, runs: Path, root: Path) -> dict[str, Any]:
 
 def check_played(test: Registration, runs: Path) -> None:
     """Refuse, before hours of training, patients that are not generated and contrasts of what is not played."""
-    overrides = command_of(test.worlds[0], runs, test.overrides)[2:]
-    check_generated(overrides)
-    played = [*(load(overrides).eval.variants or ()), *CONTROLS]
-    if absent := [name for c in test.contrasts for name in (c.of, c.less) if name not in played]:
-        raise BadInput(f"A contrast names {absent[0]}: its registration must list it in eval.variants.")
+    file, config = f"{PLACE}/{test.name}.yaml", load(command_of(test.worlds[0], runs, test.overrides)[2:])
+    if config.data.root is not None:
+        raise BadInput(f"{file} sets data.root, whose patients are no world: register another test without it.")
+    played = config.eval.variants or ()
+    for name in (name for c in test.contrasts for name in (c.of, c.less) if name not in played):
+        if name not in CONTROLS:
+            raise BadInput(f"{file} has a contrast of {name}: register another test that lists it in eval.variants.")
+        if not config.trainer.rl.updates:
+            raise BadInput(f"{file} has a contrast of {name}, and no update: register another with trainer.rl.updates.")
 
 
 def _opened(record: dict[str, Any], head: str, runs: Path, path: str) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def run(config: Config) -> None:
 
 
 def _statistics(config: Config) -> tuple[dict[str, Any], str]:
-    """All that is known of the patients, as plain values and for reading."""
+    """Count patients, codes, labels and splits, as plain values and for reading."""
     from ghar.data.mapping import map_source
     from ghar.data.statistics import dataset_table, text
     from ghar.envs.records import Records

@@ -34,7 +34,7 @@ def _ages(samples: Sequence[Sample[TimeSeries]], cohort: Cohort) -> list[float]:
         .select(pl.col("subject_id").cast(pl.Int64), pl.col("time").cast(pl.Datetime("us")), years="numeric_value")
         .drop_nulls()
         .collect(engine="streaming")
-        .sort("time")
+        .sort("time", "years")
     )
     found = rows.with_row_index("row").sort("time").join_asof(ages, on="time", by="subject_id", check_sortedness=False)
     return [UNKNOWN if years is None else float(years) for years in found.sort("row")["years"]]

@@ -63,7 +63,9 @@ def build(records: Records, settings: Settings) -> System[Looks]:
 
 
 def drawn(records: Records, settings: Settings) -> tuple[Task, Splits[Any]]:
-    """A task of time series with its samples by split, before any encoder."""
+    """A task of time series with its samples by split, before any encoder. BadInput for another task."""
+    if not (name := records.config.task.name).startswith(PREFIX):
+        raise BadInput(f"task={name} is none of GraphWalker's own: choose task={PREFIX}mortality, say.")
     task, splits, _ = series_splits(records, settings)
     return task, splits
 

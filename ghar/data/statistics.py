@@ -106,7 +106,7 @@ def _shows(history: object) -> dict[str, int]:
 
 
 def split_text(task: Task, table: Table) -> str:
-    """The splits' rows for reading, in means a patient."""
+    """The splits' rows for reading, in means a sample."""
     lines = [f"drawn for {task.name}, by split"]
     for name, row in table.items():
         lines.append(f"  {name:<6} {_sizes_text(row)}")
@@ -116,8 +116,8 @@ def split_text(task: Task, table: Table) -> str:
 
 
 def _sizes_text(row: Table) -> str:
-    people = max(row["patients"], 1)
-    shown = "".join(f"   {what} per patient {n / people:.2f}" for what, n in row["shown"].items())
+    samples = max(row["samples"], 1)
+    shown = "".join(f"   {what} per sample {n / samples:.2f}" for what, n in row["shown"].items())
     return f"samples {row['samples']:,}   patients {row['patients']:,}{shown}"
 
 

@@ -1,5 +1,4 @@
-"""Is one policy better than another on the same patients, how many such questions were asked, and how small a
-difference a test can show."""
+"""Paired tests of two policies on the same patients, their correction for several tests, and their power."""
 
 from __future__ import annotations
 

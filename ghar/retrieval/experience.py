@@ -28,8 +28,8 @@ CHUNK, LEAF, BRANCHES, LEVELS = 800, 100, 4, 2
 MAJORITY = 0.5  # share of a stretch's chunks that must be exceeded
 WINDOW = 3
 SENTENCE = re.compile(r"\S[^\n]*?(?:[.!?]+(?=\s|\Z)|(?=\n)|\Z)")
-# A sentence, or an item of a list with its number.
-ITEM = re.compile(r"(?:\d+[.)][^\S\n]+)?\S[^\n;]*?(?:[.!?]+(?=\s|\Z)|;|(?=\n)|\Z)")
+# A sentence, or an item of a list with its number, also where the next number stands in the same line.
+ITEM = re.compile(r"(?:\d+[.)][^\S\n]+)?\S[^\n;]*?(?:[.!?]+(?=\s|\Z)|;|(?=\s+\d+[.)]\s)|(?=\n)|\Z)")
 WORD = re.compile(r"\S+")
 
 

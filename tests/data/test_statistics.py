@@ -101,7 +101,7 @@ def test_a_drawn_split_is_counted_by_split_and_label(mimic4_cohort) -> None:
             assert row["labels"][label]["shown"]["medications"] == drugs
     shown = split_text(task, found)
     row = found["train"]
-    assert f"visits per patient {row['shown']['visits'] / row['patients']:.2f}   diagnoses per patient" in shown
+    assert f"visits per sample {row['shown']['visits'] / row['samples']:.2f}   diagnoses per sample" in shown
     assert f"yes ({row['labels']['yes']['samples'] / row['samples']:.1%}): samples" in shown
 
 

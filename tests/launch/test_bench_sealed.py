@@ -128,8 +128,9 @@ def test_a_changed_tree_and_a_changed_registration_are_refused(root: Path, tmp_p
         ("seeds: 3", "", "needs overrides"),
         ("goal: 0}", "}", "needs overrides"),
         ("overrides: [", 'overrides: ["data.world_seed=7",', r"may not set data\.world_seed=7"),
-        ("overrides: [", 'overrides: ["data.root=/x",', "has its own"),
-        ("less: ghar_sft", "less: usual", r"must list it in eval\.variants"),
+        ("overrides: [", 'overrides: ["data.root=/x",', r"wrong\.yaml sets data\.root"),
+        ("overrides: [", 'overrides: ["trainer.rl.updates=0",', r"contrast of rft, and no update"),
+        ("less: ghar_sft", "less: usual", r"contrast of usual: register another test that lists it"),
     ],
 )
 def test_a_registration_that_is_wrong_is_refused(

@@ -125,12 +125,12 @@ def test_chunks_end_with_a_sentence_or_an_item() -> None:
     text = (
         "Brief Hospital Course:\nGiven fluids. Dose was 2.5 mg daily. Then antibiotics.\n"
         "Discharge Diagnosis:\nKitchen of house as the place of occurrence; Gout, unspecified; Pneumonia.\n"
-        "Discharge Medications:\n1. Amoxicillin 500 mg\n2. Colchicine"
+        "Discharge Medications:\n1. Amoxicillin 500 mg 2. Colchicine 3. Zinc\n4. Iron"
     )
     assert [text[a:b] for _, a, b in chunks(text, 5)] == [
         "Given fluids.", "Dose was 2.5 mg daily.", "Then antibiotics.",
         "Kitchen of house as the", "place of occurrence; Gout, unspecified;", "Pneumonia.",
-        "1. Amoxicillin 500 mg", "2. Colchicine",
+        "1. Amoxicillin 500 mg", "2. Colchicine 3. Zinc", "4. Iron",
     ]  # fmt: skip
 
 

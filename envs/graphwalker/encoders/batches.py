@@ -99,8 +99,11 @@ def _moments(values: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndar
 def _static_of(samples: Sequence[Sample[TimeSeries]], width: int) -> np.ndarray:
     """float64 [b, S]. BadInput for a sample with another number of static values."""
     for sample in samples:
-        if len(sample.history.static) != width:
-            raise BadInput(f"Sample {sample.sample_id} has other static values than the encoder: encode it anew.")
+        if (own := len(sample.history.static)) != width:
+            raise BadInput(
+                f"Sample {sample.sample_id} has {own} static values, and its encoder was trained on {width}: "
+                "system.demographics must be as it was in that training."
+            )
     return np.array([sample.history.static for sample in samples], np.float64).reshape(len(samples), width)
 
 

@@ -32,6 +32,7 @@ from ghar.progress import progress
 Neural = Literal["smart", "concare", "adacare"]
 MODELS = {"smart": Smart, "concare": ConCare, "adacare": AdaCare}
 MOMENTS = ("mean", "deviation", "static_mean", "static_deviation")  # of a `FeatureScale`
+MEASURED = MOMENTS[:2]  # what files from before encoders read age and sex have too
 FROZEN = 0.2  # share of SMART's epochs that train the classifier alone
 
 
@@ -90,7 +91,8 @@ class TrainedEncoder:
         try:
             found = torch.load(path, weights_only=True, map_location="cpu")
             scale = found["scale"]
-            scale = FeatureScale(tuple(scale["features"]), *(np.array(scale.get(name, [])) for name in MOMENTS))
+            moments = [np.array(scale[name] if name in MEASURED else scale.get(name, [])) for name in MOMENTS]
+            scale = FeatureScale(tuple(scale["features"]), *moments)
             training = EncoderTraining(**found["training"])
             model = MODELS[found["name"]](
                 len(scale.features), found["classes"], training.hidden, scale.static_width

@@ -1,4 +1,5 @@
-"""How much the examples of any selector tell the model about a patient (GraphWalker, Appendix F, Eqs. 13 and 14)."""
+"""Entropy drop: by how much a selector's examples lower the entropy of a patient's text (GraphWalker, Appendix F,
+Eqs. 13 and 14)."""
 
 from __future__ import annotations
 
