@@ -80,7 +80,7 @@ def test_age_or_sex_alone_is_learned_where_it_is_known(name: Neural, tells: int,
     assert roc_auc_score(labels[~known], shares[~known]) < 0.75  # nothing else tells
     encoder.save(tmp_path / "encoder.pt")
     assert np.array_equal(TrainedEncoder.load(tmp_path / "encoder.pt").encode(samples[300:])[1][:, 1], shares)
-    with pytest.raises(BadInput, match="has other static values than the encoder"):
+    with pytest.raises(BadInput, match="has 0 static values, and its encoder was trained on 2"):
         encoder.encode(people(tells, 4, None))
 
 
