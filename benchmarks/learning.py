@@ -48,7 +48,7 @@ def learning(
     """
     runs = [folder / f"{'world' if worlds else 'seed'}{seed}" for seed in range(seeds)]
     if worlds:
-        check_generated(command_of(0, runs[0], overrides)[2:])
+        _check_generated(command_of(0, runs[0], overrides)[2:])
     found: list[dict[str, Path]] = []
     for seed, run_dir in enumerate(runs):
         own = [*([f"data.world_seed={seed}"] if worlds else []), *overrides]
@@ -93,7 +93,7 @@ def _start(command: Sequence[str], timeout: float) -> None:
     subprocess.run(command, check=True, timeout=timeout)
 
 
-def check_generated(overrides: Sequence[str]) -> None:
+def _check_generated(overrides: Sequence[str]) -> None:
     """Refuse patients that are not generated, as no seed has others, and a world that all seeds share."""
     from ghar.errors import BadInput
     from ghar.launch.entry import load
