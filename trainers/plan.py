@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import ceil
@@ -25,7 +25,7 @@ from ghar.device import GIB, Device, planned_for, this_device
 from ghar.envs import system as systems
 from ghar.envs.play import play, stage_of
 from ghar.envs.records import Records
-from ghar.envs.system import WORDS, DemoPretraining, System
+from ghar.envs.system import WORDS, DemoPretraining, System, Variant
 from ghar.errors import BadInput
 from ghar.llm.policy import Policy
 from ghar.llm.tensor_parallel import check_gpus, check_shape
@@ -37,7 +37,7 @@ from ghar.trainers.memory import ModelShape, checkpoint_copy, estimate, processe
 from ghar.trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
 from ghar.trainers.rl.trajectory import Row
 
-PROBED = 24  # episodes
+PROBED, PROBED_VARIANT = 24, 8  # episodes: of what the teacher plays, and of each other variant
 TIMED = 1024  # tokens of a timed pass
 TOKENS_A_WORD = 1.5  # where there is no tokenizer yet
 UNCACHED = 256 * 2**20  # bytes of weights that no processor keeps from one token to the next
@@ -98,6 +98,9 @@ class PlanPhase:
     trained: float
     seconds: float | None
     memory: float
+
+
+Plays = float | list[tuple[float, EpisodeCounts]]  # episodes as the probe counted them, or of several kinds
 
 
 @dataclass(frozen=True)
@@ -161,7 +164,8 @@ def make_plan(config: Config, gpus: tuple[int, Device] | None = None) -> Plan:
         {name: sum(parts.values()) for name, parts in estimate(config, shape, processes, on=on, length=length).items()}
         for length in (None, counted.longest)
     )
-    phases = tuple(phases_of(system, config, counted, speed, memory, processes))
+    variants = probe_variants(system, config, shape)
+    phases = tuple(phases_of(system, config, counted, speed, memory, processes, variants))
     device, free = (on.kind, free_memory(on.kind)) if gpus is None else (on.name, on.memory)
     copied = checkpoint_copy(config, shape, processes)
     if on.kind == "cpu" and copied and likely["rl"] + copied <= free:  # else it is written at once, without a copy
@@ -179,22 +183,27 @@ def phases_of(
     speed: Speed | None,
     memory: dict[str, float],
     processes: int,
+    variants: Mapping[str, EpisodeCounts] | None = None,
 ) -> list[PlanPhase]:
-    """One after the other, as trainers/recipe.py walks through them. Without a speed there are no seconds."""
+    """One after the other, as trainers/recipe.py walks through them. Without a speed there are no seconds.
+
+    variants: episodes of variants that play otherwise than the teacher, by name; the others are `counted`.
+    """
     base, warmup, rl = config.trainer.base, config.trainer.warmup, config.trainer.rl
     cases, call = system.cases, counted.tokens / max(counted.calls, 1)
     found: list[PlanPhase] = []
 
-    def add(name: str, episodes: float, trained: float, held: float, passes: float = 0.0, rules: float = 0.0) -> None:
+    def add(name: str, episodes: Plays, trained: float, held: float, passes: float = 0.0, rules: float = 0.0) -> None:
         """episodes: played by the model; trained: tokens; passes: forward passes over tokens besides; rules: episodes
         played by no model."""
-        read = episodes * counted.prompt * counted.fresh
-        calls, sampled = episodes * counted.calls, episodes * counted.reply
+        plays = [(episodes, counted)] if isinstance(episodes, int | float) else episodes
+        read = sum(n * of.prompt * of.fresh for n, of in plays)
+        calls, sampled = sum(n * of.calls for n, of in plays), sum(n * of.reply for n, of in plays)
         seconds = None
         if speed is not None:
             seconds = (read + passes) / speed.read + trained / speed.train
-            seconds += episodes * (counted.steps * speed.step + counted.rows * speed.row)
-            seconds = (seconds + (episodes + rules) * counted.seconds) / processes
+            seconds += sum(n * (of.steps * speed.step + of.rows * speed.row + of.seconds) for n, of in plays)
+            seconds = (seconds + rules * counted.seconds) / processes
         found.append(PlanPhase(name, calls, read + passes, sampled, trained, seconds, held))
 
     practice = system.training.pretraining
@@ -209,8 +218,8 @@ def phases_of(
         rule = warmup.teacher == "scripted"
         add("teacher", 0 if rule else tries, 0, memory.get("teacher", 0), rules=tries if rule else 0)
     add("sft", 0, warmup.epochs * samples * (1 + rehearsed) * counted.tokens, memory["sft"])
-    names = config.eval.variants or system.listed
-    asked = [system.variant(name).who for name in names]
+    evaluated = [system.variant(name) for name in config.eval.variants or system.listed]
+    asked = [variant.who for variant in evaluated]
     for name in (name for name in system.training.stages if name in asked):
         examples = system.training.stages[name](WORDS)
         tokens, valid = (_tokens(config, pairs) for pairs in (examples.train, examples.valid))
@@ -222,11 +231,14 @@ def phases_of(
         before = (2 if rl.kl > 0 or "eq16" in rl.as_printed else 1) * batch  # log-probs, and those of the reference
         episodes = rl.updates * rl.episodes + validated
         add("rl", episodes, rl.updates * rl.epochs * batch, memory["rl"], passes=rl.updates * before)
-    models = [who for who in asked if who in systems.STAGES or who in system.training.stages]
+    models = [variant for variant in evaluated if system.asks_model(variant)]
     tested, fitted = len(cases.test), min(rl.eval_samples, len(cases.valid))  # and a temperature of each, but the base
-    fits = sum(who != "base" for who in models)
+    plays = [
+        (tested + (fitted if variant.who != "base" else 0), (variants or {}).get(variant.name, counted))
+        for variant in models
+    ]
     rules = (len(asked) - len(models)) * tested
-    add("evaluation", len(models) * tested + fits * fitted, 0, memory.get("evaluation", 0), rules=rules)
+    add("evaluation", plays, 0, memory.get("evaluation", 0), rules=rules)
     return found
 
 
@@ -241,17 +253,41 @@ def _tokens(config: Config, pairs: Sequence[Any]) -> float:
 # ---------------------------------------------------------------- the probe
 
 
+def probe_variants(system: System[Any], config: Config, shape: ModelShape) -> dict[str, EpisodeCounts]:
+    """Count the episodes of variants that the evaluation asks a model for and that play otherwise than the teacher."""
+    teacher = system.teacher_variant()
+    evaluated = [system.variant(name) for name in config.eval.variants or system.listed]
+    counts: list[tuple[Variant, EpisodeCounts]] = []
+    for variant in evaluated:
+        if not system.asks_model(variant) or _plays_alike(variant, teacher):
+            continue
+        alike = next((counted for other, counted in counts if _plays_alike(variant, other)), None)
+        counts.append((variant, alike or _count(system, variant, config, shape, PROBED_VARIANT)))
+    return {variant.name: counted for variant, counted in counts}
+
+
+def _plays_alike(one: Variant, other: Variant) -> bool:
+    """Whether two variants differ in weights alone."""
+    return one.spec == other.spec and dict(one.forced) == dict(other.forced)
+
+
 def probe(system: System[Any], config: Config, shape: ModelShape) -> EpisodeCounts:
     """Play a few training cases and count: by the system's rule where it teaches, else by a sketch of a model."""
-    cases = system.cases.train
-    chosen = [cases[i] for i in np.linspace(0, len(cases) - 1, min(PROBED, len(cases))).astype(int)]
-    stage = stage_of(system, system.teacher_variant(), config)
     teacher = system.training.teacher if config.trainer.warmup.teacher == "scripted" else None
+    return _count(system, system.teacher_variant(), config, shape, PROBED, teacher)
+
+
+def _count(
+    system: System[Any], variant: Variant, config: Config, shape: ModelShape, most: int, rule: str | None = None
+) -> EpisodeCounts:
+    """Play at most so many training cases and count. rule: a policy of `System.fixed`; None is a sketch of a model."""
+    cases, stage = system.cases.train, stage_of(system, variant, config)
+    chosen = [cases[i] for i in np.linspace(0, len(cases) - 1, min(most, len(cases))).astype(int)]
     share = min(1.0, len(chosen) / config.env.in_flight)
 
     def played(some: Sequence[Any]) -> DryRun:
         run = DryRun(config, shape, *_tokenizer(config), share=share)
-        policy: Policy = run.following(system.fixed[teacher]()) if teacher else run.sketched()
+        policy: Policy = run.following(system.fixed[rule]()) if rule else run.sketched()
         taken = _timed(lambda: play(stage, some, policy, seed=config.seed, title="Probe"))
         run.seconds = max(0.0, taken - run.seconds)
         return run

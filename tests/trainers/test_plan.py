@@ -26,6 +26,7 @@ from ghar.trainers.plan import (
     measure,
     of_all_layers,
     phases_of,
+    probe_variants,
     show,
 )  # fmt: skip
 from tests.running import run_python
@@ -67,6 +68,29 @@ def test_calls_tokens_and_hours_by_hand(tmp_path: Path) -> None:
     assert one.memory == 3.0
     kept = phases(replace(counted, fresh=0.25), speed, 1, *own)["rl"]
     assert kept.seconds == pytest.approx(seconds - 0.75 * 300 * episodes / 1000)
+
+
+def test_a_variant_without_retrieval_is_counted_as_what_it_plays(tmp_path: Path) -> None:
+    """Label-only SFT asks once; what differs in weights alone is not probed again; a rule asks no model."""
+    from ghar.envs import system as systems
+    from ghar.envs.records import Records
+
+    config = load([*SMALL, f"data.cache={tmp_path}", "eval.variants=[label_sft,ghar_sft,ghar_rl,scripted,ghar_base]",
+                   "trainer.rl.eval_samples=5"])  # fmt: skip
+    system = systems.build(Records(config))
+    shape = shape_of(config)
+    assert shape is not None
+    variants = probe_variants(system, config, shape)
+    assert list(variants) == ["label_sft"] and variants["label_sft"].calls == 1
+    assert 0 < variants["label_sft"].prompt and 0 < variants["label_sft"].reply
+
+    once = replace(COUNTED, calls=1, prompt=50, reply=1, seconds=0.0, steps=1, rows=1)
+    memory, tested = {"sft": 2.0, "rl": 3.0}, len(system.cases.test)
+    counted = {p.name: p for p in phases_of(system, config, COUNTED, SPEED, memory, 1, {"label_sft": once})}
+    evaluation, whole, fitted = counted["evaluation"], 3 * tested + 2 * 5, tested + 5
+    assert evaluation.calls == 3 * whole + fitted and evaluation.read == 300 * whole + 50 * fitted
+    seconds = 0.3 * whole + 0.25 * whole + 0.05 * fitted + 0.11 * fitted + 0.5 * (whole + tested)
+    assert evaluation.seconds == pytest.approx(seconds)
 
 
 def test_a_teacher_is_counted_with_its_own_reach(monkeypatch: pytest.MonkeyPatch) -> None:
