@@ -4,7 +4,7 @@ An exact reader stands in the language model's place, so that selectors are comp
 it knows how common each item is and copies from the cases shown: p(item | S) = (q + c) / 2, with q the item's share of
 the pool's items and c its share of the items of S (a cache model: Kuhn and De Mori 1990); without cases p = q. H(x | S)
 is the mean of -log p over the record's items. What the cases shown tell of the outcome it computes exactly
-(`ghar.envs.worlds.cases.story.told_by`); it knows that phenotypes count and nothing of their courses.
+(`ghar.envs.worlds.cases.story.outcome_posterior`); it knows that phenotypes count and nothing of their courses.
 
 Accuracy is that of the reader's likeliest outcome on the test patients of `--seeds` worlds; intervals by resampling
 patients, differences paired. Prompts are those the selector had scored, a patient, shared ones included.
@@ -21,7 +21,7 @@ import numpy as np
 
 from ghar.envs.graphwalker.selectors.protocol import Ask, Entropy, Labels, Name, Patient, Perplexity
 from ghar.envs.graphwalker.selectors.rare_items import items_of
-from ghar.envs.worlds.cases.story import GeneratedPatient, told_by
+from ghar.envs.worlds.cases.story import GeneratedPatient, outcome_posterior
 from ghar.metrics.bootstrap import mean_interval, paired_difference
 
 EFFORTS = (6, 14, 26, 50)
@@ -45,7 +45,7 @@ class ExactReader:
 
     def outcome(self, patient: Patient, shots: Sequence[int]) -> np.ndarray:
         """P(outcome | the cases shown)."""
-        return told_by(self.people[patient.subject_id].phenotypes, [self.cases[row] for row in shots])
+        return outcome_posterior(self.people[patient.subject_id].phenotypes, [self.cases[row] for row in shots])
 
     def _one(self, ask: Ask) -> Any:
         if isinstance(ask, Entropy):

@@ -66,14 +66,14 @@ def add_metric(system: System[R], name: str, metric: Metric) -> System[R]:
 
     def numbers(own: System[R], rows: Sequence[Mapping[str, Any]], draw: dict[str, int]) -> dict[str, Any]:
         plain = own.report.numbers
-        found = policy_summary(rows, own.task.labels, **draw) if plain is None else plain(rows, draw)
-        if name in found:
+        summary = policy_summary(rows, own.task.labels, **draw) if plain is None else plain(rows, draw)
+        if name in summary:
             raise BadInput(f"There is a metric {name} already: choose another name.")
         values = [(value, row["subject_id"]) for row in rows if (value := metric(row)) is not None]
-        counted = {"own_metrics": {**found.get("own_metrics", {}), name: len(values)}}
+        counted = {"own_metrics": {**summary.get("own_metrics", {}), name: len(values)}}
         if not values:
-            return {**found, **counted, name: None}
+            return {**summary, **counted, name: None}
         mean = mean_interval([v for v, _ in values], patients=[who for _, who in values], **draw)
-        return {**found, **counted, name: mean.as_list()}
+        return {**summary, **counted, name: mean.as_list()}
 
     return system.adapt(with_metric)

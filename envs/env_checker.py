@@ -25,7 +25,7 @@ LONGEST = 100_000  # decisions of an episode
 class _Log:
     """One episode as its player saw it: every (act, observation, action), and the rewards of each agent ("": all)."""
 
-    shown: list[tuple[Act, Any, Any]] = field(default_factory=list)
+    decisions: list[tuple[Act, Any, Any]] = field(default_factory=list)
     rewards: dict[str, float] = field(default_factory=dict)
     record: Any = None
 
@@ -65,14 +65,14 @@ def _play(env: Any, seed: int, probe: bool) -> _Log:
         action = _choose(observation, act, space, rng)
         if probe and isinstance(observation, dict):
             _refused(core, place, observation)
-        log.shown.append((act, observation, action))
-        _require(len(log.shown) < LONGEST, f"an episode did not end within {LONGEST} decisions")
+        log.decisions.append((act, observation, action))
+        _require(len(log.decisions) < LONGEST, f"an episode did not end within {LONGEST} decisions")
     log.record = core.play.paused.episode
     return log
 
 
 def _decisions(env: Any, seed: int, log: _Log) -> Iterator[tuple[Any, int, Any]]:
-    """(observation, place, action space) of each decision; the caller puts its action into `log.shown` meanwhile."""
+    """(observation, place, action space) of each decision; the caller adds its action to `log.decisions` meanwhile."""
     core = env.unwrapped
     if hasattr(env, "agent_iter"):
         env.reset(seed=seed)
@@ -83,7 +83,7 @@ def _decisions(env: Any, seed: int, log: _Log) -> Iterator[tuple[Any, int, Any]]
                 env.step(None)
                 continue
             yield _contained(observation, env.observation_space(agent)), _place(core), env.action_space(agent)
-            env.step(log.shown[-1][2])
+            env.step(log.decisions[-1][2])
     elif hasattr(core, "possible_agents"):
         observed, _ = env.reset(seed=seed)
         while env.agents:
@@ -93,7 +93,7 @@ def _decisions(env: Any, seed: int, log: _Log) -> Iterator[tuple[Any, int, Any]]
             for agent, place in core.decisions().items():
                 space = env.observation_space(agent)
                 yield _contained(observed[agent], space), place, env.action_space(agent)
-                actions[agent] = log.shown[-1][2]
+                actions[agent] = log.decisions[-1][2]
             observed, rewards, _, _, _ = env.step(actions)
             for agent, reward in rewards.items():
                 log.rewards[agent.removesuffix("_0")] = log.rewards.get(agent.removesuffix("_0"), 0.0) + reward
@@ -102,7 +102,7 @@ def _decisions(env: Any, seed: int, log: _Log) -> Iterator[tuple[Any, int, Any]]
         ended = False
         while not ended:
             yield _contained(observation, env.observation_space), _place(core), env.action_space
-            observation, reward, terminated, truncated, _ = env.step(log.shown[-1][2])
+            observation, reward, terminated, truncated, _ = env.step(log.decisions[-1][2])
             log.rewards[""] = log.rewards.get("", 0.0) + float(reward)
             ended = terminated or truncated
 
@@ -147,8 +147,8 @@ def _equal(a: object, b: Any) -> bool:
 
 
 def _same(first: _Log, second: _Log) -> None:
-    _require(len(first.shown) == len(second.shown), "the same seed led to episodes of different length")
-    for (act, seen, did), (other, also_seen, also_did) in zip(first.shown, second.shown, strict=True):
+    _require(len(first.decisions) == len(second.decisions), "the same seed led to episodes of different length")
+    for (act, seen, did), (other, also_seen, also_did) in zip(first.decisions, second.decisions, strict=True):
         _require(act.prompt == other.prompt, "the same seed led to different prompts")
         _require(_equal(seen, also_seen) and did == also_did, "the same seed led to different observations")
     _require(first.rewards == second.rewards, "the same seed led to different rewards")
@@ -186,14 +186,14 @@ def _rewards(worth: EpisodeReward, episode: Episode, log: _Log) -> None:
 def _text(log: _Log, episode: Episode) -> None:
     """Where prompts or token ids were observed, they are those of the turns."""
     prompts = [record.effect.prompt for record in episode.trace if isinstance(record.effect, Act)]
-    for act, seen, _ in log.shown:
+    for act, seen, _ in log.decisions:
         _require(not isinstance(seen, str) or seen == act.prompt, "the player was shown another text than the prompt")
         _require(episode.failure or act.prompt in prompts, "a prompt that was shown is not part of the episode")
     for record in episode.trace:
         if isinstance(record.effect, Act) and not record.effect.choices:
-            said: tuple[int, ...] = record.result.completion.token_ids  # type: ignore[union-attr]
-            chosen = tuple(action for act, _, action in log.shown if act is record.effect)
-            _require(not said or said == chosen, "the tokens of a turn are not those that were chosen")
+            token_ids: tuple[int, ...] = record.result.completion.token_ids  # type: ignore[union-attr]
+            chosen = tuple(action for act, _, action in log.decisions if act is record.effect)
+            _require(not token_ids or token_ids == chosen, "the tokens of a turn are not those that were chosen")
 
 
 class _Replay:

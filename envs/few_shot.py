@@ -24,21 +24,21 @@ def with_examples(episode: EpisodeGenerator, examples: str, roles: Collection[st
     examples: text, "" for none. Everything else of the episode, its results included, passes through as it is.
     """
 
-    def shown(effect: Any) -> Any:
+    def add_examples(effect: Any) -> Any:
         if isinstance(effect, tuple):
-            return tuple(shown(part) for part in effect)
+            return tuple(add_examples(part) for part in effect)
         if isinstance(effect, Act) and effect.role in roles and examples:
             return replace(effect, prompt=f"{examples}\n\n{effect.prompt}")
         return effect
 
     def asked(effect: Any) -> Generator[Any, Any, Any]:
-        return (yield shown(effect))
+        return (yield add_examples(effect))
 
     return through(episode, asked)
 
 
 @dataclass(frozen=True)
-class _Shown:
+class _FewShotSpec:
     """`Variant.spec` of a variant with examples: the one it is without them, and their name."""
 
     plain: Variant
@@ -66,7 +66,7 @@ class _Upstream:
         return with_examples(self.plain(case, variant.spec.plain), self.examples[case.sample_id], self.roles)
 
     def mine(self, variant: Variant) -> bool:
-        return isinstance(variant.spec, _Shown) and variant.spec.name == self.name
+        return isinstance(variant.spec, _FewShotSpec) and variant.spec.name == self.name
 
 
 def with_demonstrations(
@@ -101,14 +101,14 @@ def _doubled(
         """What the variant without examples learns, the one with them knows too."""
         if not upstream.mine(variant):
             return system.prepare(variant, policy)
-        return replace(variant, spec=_Shown(system.prepare(variant.spec.plain, policy), name))
+        return replace(variant, spec=_FewShotSpec(system.prepare(variant.spec.plain, policy), name))
 
     plain = [system.variant(one) for one in of]
     more = {f"{one.name}_with_{name}": one for one in plain}
     if taken := sorted(more.keys() & system.variants.keys()):
         raise BadInput(f"system {system.name} has a variant {taken[0]} already: choose another name than {name}.")
     variants = {
-        new: replace(one, name=new, title=f"{one.title or one.name}, examples by {name}", spec=_Shown(one, name))
+        new: replace(one, name=new, title=f"{one.title or one.name}, examples by {name}", spec=_FewShotSpec(one, name))
         for new, one in more.items()
     }
     return replace(

@@ -56,17 +56,17 @@ def graded(scene: Scene, score: Score, baseline: float, eta: float) -> Scene:
     return replace(scene, reward=pay)
 
 
-def _graded(found: EpisodeReward, episode: Episode, score: float, baseline: float, eta: float) -> EpisodeReward:
+def _graded(reward: EpisodeReward, episode: Episode, score: float, baseline: float, eta: float) -> EpisodeReward:
     if episode.failure is not None or episode.cut or not episode.turns:
-        return found
+        return reward
     unreadable = 1 - sum(turn.format_ok for turn in episode.turns) / len(episode.turns)
     value = (score - baseline) / (1 - baseline) if episode.prediction.label is not None else -1.0
     value -= unreadable
-    turns = [{term: own for term, own in turn.items() if term not in OUTCOME} for turn in found.per_turn]
-    at = max(i for i, turn in enumerate(found.per_turn) if set(turn) & set(OUTCOME))
+    turns = [{term: own for term, own in turn.items() if term not in OUTCOME} for turn in reward.per_turn]
+    at = max(i for i, turn in enumerate(reward.per_turn) if set(turn) & set(OUTCOME))
     turns[at]["orm"] = eta * value
-    terms = {term: own for term, own in found.terms.items() if term not in OUTCOME} | {"orm": value}
-    return EpisodeReward(terms, sum(sum(turn.values()) for turn in turns), tuple(turns), found.composition)
+    terms = {term: own for term, own in reward.terms.items() if term not in OUTCOME} | {"orm": value}
+    return EpisodeReward(terms, sum(sum(turn.values()) for turn in turns), tuple(turns), reward.composition)
 
 
 def right_label(case: Any, answer: int | None) -> float:

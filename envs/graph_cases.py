@@ -73,11 +73,11 @@ class NodeQueries:
 
     @cached_property
     def _names(self) -> dict[str, str]:
-        found: dict[str, str] = {}
+        names: dict[str, str] = {}
         for text, name in self.names.items():
-            found.setdefault(self._key([plain(word) for word in text.split()]), name)
-        found.pop("", None)
-        return found
+            names.setdefault(self._key([plain(word) for word in text.split()]), name)
+        names.pop("", None)
+        return names
 
     @cached_property
     def _longest(self) -> dict[str, int]:

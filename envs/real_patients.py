@@ -58,8 +58,8 @@ def _without_rules(made: System[Any], records: Records, labels: Callable[[Reader
 
 
 def _labelled(labels: Callable[[Reader], SftExamples], reader: Reader) -> SftExamples:
-    found = labels(reader)
-    return replace(found, about={**found.about, **ABOUT})
+    examples = labels(reader)
+    return replace(examples, about={**examples.about, **ABOUT})
 
 
 def _no_decisions(name: str) -> Any:

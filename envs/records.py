@@ -234,8 +234,8 @@ class Records:
         root = self.config.data.root
         assert root is not None  # ghar.contradictions asks for it
         read = read_question_set if self.asks_questions else read_summary_set
-        found = read(Path(root), self.config.task)
-        return TextSet(found.task, self.limited(found.splits))
+        texts = read(Path(root), self.config.task)
+        return TextSet(texts.task, self.limited(texts.splits))
 
     @cached_property
     def mentions(self) -> Mentions:
@@ -261,10 +261,11 @@ class Records:
         read = read_task(self.source, self._data, self.config.task, self.code_map)
         if self.source.generated or self.config.env.prompts != "full":
             return read
-        told = with_findings(read.samples, self.charted, self.facts)
-        by_id = {sample.sample_id: sample for sample in told}
+        samples = with_findings(read.samples, self.charted, self.facts)
+        by_id = {sample.sample_id: sample for sample in samples}
         whole = (read.splits.train, read.splits.valid, read.splits.test, read.splits.pool)
-        return replace(read, samples=told, splits=Splits(*(tuple(by_id[s.sample_id] for s in part) for part in whole)))
+        splits = Splits(*(tuple(by_id[s.sample_id] for s in part) for part in whole))
+        return replace(read, samples=samples, splits=splits)
 
     @cached_property
     def order_questions(self) -> tuple[Splits[OrderQuestion], Mapping[str, int]]:
@@ -282,15 +283,16 @@ class Records:
         task = self.config.task
         if task.name not in (*VISIT_TASKS, "labels"):
             return {}
-        data, found = self._data, {}
+        data, exposures = self._data, {}
         for leakage in LEAKAGES:
             if leakage == "strict" and task.legacy_order:
                 continue
             same = leakage == data.leakage
             read = self.samples if same else read_task(self.source, replace(data, leakage=leakage), task, self.code_map)
-            found[leakage] = exposure(self.cohort, read.splits.test[:AUDITED])
-        known = any(row.score is not None for row in found.values())  # a label file says nothing of outcomes' times
-        return found if known else {}
+            exposures[leakage] = exposure(self.cohort, read.splits.test[:AUDITED])
+        # a label file says nothing of outcomes' times
+        has_times = any(row.score is not None for row in exposures.values())
+        return exposures if has_times else {}
 
     @property
     def splits(self) -> Splits[Sample]:
@@ -386,8 +388,8 @@ class Records:
         graph, links = self.primekg, self.links
         uses = self.cohort.scan().group_by("code").agg(pl.len().cast(pl.Int64).alias("events")).collect()
         rows = [
-            (code, shown, graph.names[links.nodes[code]] if code in links.nodes else None, links.rules.get(code))
-            for code, shown in self.names.items()
+            (code, name, graph.names[links.nodes[code]] if code in links.nodes else None, links.rules.get(code))
+            for code, name in self.names.items()
         ]
         text = pl.String()
         schema = {"code": text, "shown": text, "node": text, "rule": text}

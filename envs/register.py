@@ -130,13 +130,13 @@ def make(name: str, render_mode: str | None = None, illegal: Illegal = "raise", 
     Its metadata hold what is known of the id: range of the reward, and what simple policies earn (envs/scores.json).
     """
     env = GymView(GAMES[name](**arguments), render_mode, illegal)
-    vars(env)["metadata"] = {**GymView.metadata, **known_scores().get(f"ghar/{name}-v0", {})}  # of this id alone
+    vars(env)["metadata"] = {**GymView.metadata, **load_scores().get(f"ghar/{name}-v0", {})}  # of this id alone
     return env
 
 
 @cache
-def known_scores() -> Mapping[str, Any]:
-    """What each id pays, as `python benchmarks/run.py environments` measured it."""
+def load_scores() -> Mapping[str, Any]:
+    """Load what each id pays, as `python benchmarks/run.py environments` measured it."""
     return json.loads(SCORES.read_text())
 
 

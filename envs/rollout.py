@@ -270,8 +270,8 @@ def _submit(waiting: list[tuple[_Active, int]], corpus: Corpus, timeout: float, 
     def ask() -> None:
         began = time.perf_counter()
         try:
-            found = _right(corpus.retrieve(requests), len(requests))
-            future.set_result((found, time.perf_counter() - began))
+            evidence = _right(corpus.retrieve(requests), len(requests))
+            future.set_result((evidence, time.perf_counter() - began))
         except BaseException as error:
             future.set_exception(error)
 
@@ -279,16 +279,16 @@ def _submit(waiting: list[tuple[_Active, int]], corpus: Corpus, timeout: float, 
     return _Lookup(future, waiting, tries, time.monotonic() + timeout)
 
 
-def _right(found: list[Evidence], asked: int) -> list[Evidence]:
+def _right(answers: list[Evidence], asked: int) -> list[Evidence]:
     """What a corpus gave, where it is one evidence a request; else the next answers would reach other episodes."""
-    if not isinstance(found, list | tuple):
-        raise ValueError(f"the corpus gave one {type(found).__name__} in place of {asked} answers")
-    if len(found) != asked:
-        raise ValueError(f"the corpus gave {len(found)} answers to {asked} requests")
-    wrong = next((type(answer).__name__ for answer in found if not isinstance(answer, Evidence)), None)
+    if not isinstance(answers, list | tuple):
+        raise ValueError(f"the corpus gave one {type(answers).__name__} in place of {asked} answers")
+    if len(answers) != asked:
+        raise ValueError(f"the corpus gave {len(answers)} answers to {asked} requests")
+    wrong = next((type(answer).__name__ for answer in answers if not isinstance(answer, Evidence)), None)
     if wrong is not None:
         raise ValueError(f"the corpus gave a {wrong} in place of an Evidence")
-    return list(found)
+    return list(answers)
 
 
 def _ended(under_way: Sequence[_Lookup], patient: bool) -> list[_Lookup]:
@@ -303,7 +303,7 @@ def _ended(under_way: Sequence[_Lookup], patient: bool) -> list[_Lookup]:
 def _finish_lookup(lookup: _Lookup, corpus: Corpus, timeout: float, tries: int, ready: list[_Active]) -> list[_Lookup]:
     """Hand out what came back. After a failure: the next try, or the end of the episodes that wait."""
     try:
-        found, seconds = lookup.future.result(timeout=0)
+        answers, seconds = lookup.future.result(timeout=0)
     except Exception as error:  # any failure of a corpus is an episode's typed failure, counted by the caller
         if lookup.tries < tries:
             return [_submit(lookup.waiting, corpus, timeout, lookup.tries + 1)]
@@ -312,8 +312,8 @@ def _finish_lookup(lookup: _Lookup, corpus: Corpus, timeout: float, tries: int, 
                 _end(active, Prediction(None), failure=f"retrieval: {type(error).__name__}: {error}")
                 ready.append(active)
         return []
-    for (active, i), evidence in zip(lookup.waiting, found, strict=True):
-        active.seconds += seconds / len(found)
+    for (active, i), evidence in zip(lookup.waiting, answers, strict=True):
+        active.seconds += seconds / len(answers)
         if active.episode is None:
             active.results[i] = evidence
             _arrived(active, ready)

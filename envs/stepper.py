@@ -132,12 +132,12 @@ class SteppedEpisode:
         requests = [replace(self._effects[i], credentialed=mark_of(self.case)) for i in places]
         for tried in range(1, TRIES + 1):
             try:
-                found: list[Evidence] = self.scene.corpus.retrieve(requests)
+                evidence: list[Evidence] = self.scene.corpus.retrieve(requests)
             except Exception as error:  # as in the rollout: a typed failure of the episode, never shown to a policy
                 if tried == TRIES:
                     self._end(Prediction(None), failure=f"retrieval: {type(error).__name__}: {error}")
             else:
-                self._results |= dict(zip(places, found, strict=True))
+                self._results |= dict(zip(places, evidence, strict=True))
                 return
 
     def _end(self, prediction: Prediction, failure: str | None = None) -> None:
@@ -155,9 +155,9 @@ def transcript(paused: SteppedEpisode) -> str:
             lines += [_asked(record.effect), f"    > {_indented(record.result.text)}"]
         else:
             assert isinstance(record.result, Evidence)
-            found = [f"    {_indented(passage.text)}" for passage in record.result.passages] or ["    (nothing)"]
+            passages = [f"    {_indented(passage.text)}" for passage in record.result.passages] or ["    (nothing)"]
             where = "all" if record.effect.partitions is None else record.effect.partitions
-            lines += [f"[retrieve] {_indented(record.effect.query)} in {where}", *found]
+            lines += [f"[retrieve] {_indented(record.effect.query)} in {where}", *passages]
     lines += [f"{_asked(act)}\n    ?" for act in paused.acts.values()]
     if paused.episode is not None:
         end = paused.episode.failure or f"prediction {paused.episode.prediction.label}"

@@ -90,8 +90,8 @@ def _lead(length: int, act: Act) -> str:
 def _with_summaries(made: System[Any], eta: float) -> System[Any]:
     reward, shaping, row = made.reward, made.training.shaping, made.report.row
 
-    def likened(found: EpisodeReward, episode: Episode, case: Case[SummarisedText]) -> EpisodeReward:
-        return with_likeness(found, episode, likeness(written(episode), case)["rouge_l"], eta)
+    def likened(base_reward: EpisodeReward, episode: Episode, case: Case[SummarisedText]) -> EpisodeReward:
+        return with_likeness(base_reward, episode, likeness(written(episode), case)["rouge_l"], eta)
 
     if shaping is not None:
         shaped = shaping.reward
@@ -125,8 +125,8 @@ def likeness(text: str, case: Case[SummarisedText]) -> dict[str, float]:
     if not text:
         return dict.fromkeys(LIKENESS, 0.0)
     source, reference = case.reads.source, case.reads.summary
-    found = rouge(text, reference)
-    shares = {"rouge_1": found["rouge1"].f, "rouge_2": found["rouge2"].f, "rouge_l": found["rougeL"].f}
+    scores = rouge(text, reference)
+    shares = {"rouge_1": scores["rouge1"].f, "rouge_2": scores["rouge2"].f, "rouge_l": scores["rougeL"].f}
     return {**shares, "sari": sari(source, text, reference), "bleu_4": bleu(text, reference, 4)}
 
 
@@ -141,12 +141,12 @@ def summary_numbers(rows: Sequence[Row], draw: Mapping[str, int]) -> dict[str, A
 
     A text has no usual label, so nothing is compared with one.
     """
-    found = policy_summary(rows, (WRITTEN,), **draw)
-    found.pop("over_usual", None)
-    found["answers"] = {key: value for key, value in found.get("answers", {}).items() if key not in OF_LABELS}
+    numbers = policy_summary(rows, (WRITTEN,), **draw)
+    numbers.pop("over_usual", None)
+    numbers["answers"] = {key: value for key, value in numbers.get("answers", {}).items() if key not in OF_LABELS}
     patients = patients_of(rows)
     means = {
         name: mean_interval([row["likeness"][name] for row in rows], patients=patients, **draw).as_list()
         for name in LIKENESS
     }
-    return {**found, **means, "own_metrics": dict.fromkeys(LIKENESS, len(rows))}
+    return {**numbers, **means, "own_metrics": dict.fromkeys(LIKENESS, len(rows))}

@@ -35,8 +35,8 @@ class Retrieves:
 
     def __call__(self, act: Act) -> str:
         if act.role in self.decides:
-            said = self.final(act.prompt)
-            return f"answer: {said}" if not act.choices else said if said in act.choices else act.choices[0]
+            answer = self.final(act.prompt)
+            return f"answer: {answer}" if not act.choices else answer if answer in act.choices else act.choices[0]
         if act.choices:
             return next((choice for choice in act.choices if choice in EAGER), act.choices[0])
         return "0 1 2" if act.role == "metapaths" else self.between(act.prompt)
@@ -56,8 +56,8 @@ def replies(system: System[Any]) -> list[str]:
     """Replies that could be right for many: each label and its number, bare and after "answer:"; of a task of options,
     each letter."""
     labels = system.task.labels
-    said = [*dict.fromkeys([*labels, *map(str, range(len(labels)))])] if system.report.answer is None else list(LETTERS)
-    return [*said, *(f"answer: {one}" for one in said)]
+    bare = [*dict.fromkeys([*labels, *map(str, range(len(labels)))])] if system.report.answer is None else list(LETTERS)
+    return [*bare, *(f"answer: {one}" for one in bare)]
 
 
 def constant_policy(reply: str) -> Policy:

@@ -46,9 +46,9 @@ class FolderCorpus:
         passages = []
         for part in request.partitions if request.partitions is not None else range(len(self.names)):
             items = range(self.starts[part], self.starts[part + 1])
-            [(found, scores)] = self.index.search([query], items, request.top_n)
+            [(hits, scores)] = self.index.search([query], items, request.top_n)
             passages += [
                 Passage(self.lines[item], "line", part, score, item)
-                for item, score in zip(found.tolist(), scores.tolist(), strict=True)
+                for item, score in zip(hits.tolist(), scores.tolist(), strict=True)
             ]
         return Evidence(tuple(sorted(passages, key=lambda p: (-round(p.score, 5), p.partition, p.ident))))

@@ -33,11 +33,11 @@ def ungrounded(names: NameMatcher, act: Act, reply: Reply) -> list[str]:
     written = queries(reply)
     if not written:
         return []
-    spoken, found = _spoken(act.facts["case"], act.facts["history"]), []
+    spoken, ungrounded_queries = _spoken(act.facts["case"], act.facts["history"]), []
     for query in written:
         if any(f" {name} " not in spoken for name in names.named(query)):
-            found.append(query)
-    return found
+            ungrounded_queries.append(query)
+    return ungrounded_queries
 
 
 def queries(reply: Reply) -> tuple[str, ...]:

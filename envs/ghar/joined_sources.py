@@ -61,9 +61,9 @@ class JoinedSources:
         return [sum(sizes[:i]) for i in range(len(sizes))]
 
     def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:
-        """One evidence a request, in order; what different sources found stands in the order of the sources, since
+        """One evidence a request, in order; passages of different sources stand in the order of the sources, since
         their scores cannot be compared. ValueError for a partition that does not exist."""
-        found: list[list[Passage]] = [[] for _ in requests]
+        by_request: list[list[Passage]] = [[] for _ in requests]
         for begin, source in zip(self._begins, self.sources, strict=True):
             own = range(begin, begin + len(source.parts))
             places, asked = [], []
@@ -73,8 +73,8 @@ class JoinedSources:
                     places.append(place)
                     asked.append(replace(request, partitions=wanted))
             for place, evidence in zip(places, source.corpus.retrieve(asked) if asked else (), strict=True):
-                found[place] += [_renumbered(passage, begin) for passage in evidence.passages]
-        return [Evidence(_without_repetitions(passages)) for passages in found]
+                by_request[place] += [_renumbered(passage, begin) for passage in evidence.passages]
+        return [Evidence(_without_repetitions(passages)) for passages in by_request]
 
 
 def _without_repetitions(passages: Sequence[Passage]) -> tuple[Passage, ...]:

@@ -36,8 +36,8 @@ def label_pairs(episodes: GharEpisodes[Any], cases: Splits[Case], epochs: int | 
 def _pairs(
     episodes: GharEpisodes[Any], cases: Sequence[Case]
 ) -> tuple[Example, ...]:
-    said = episodes.spec.before_label
+    prefix = episodes.spec.before_label
     asked: list[Act] = [next(episodes.direct(case)) for case in cases]
     return tuple(
-        Example(act.prompt, f"{said}{right_reply(case)}") for act, case in zip(asked, cases, strict=True)
+        Example(act.prompt, f"{prefix}{right_reply(case)}") for act, case in zip(asked, cases, strict=True)
     )

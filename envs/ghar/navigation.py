@@ -42,7 +42,7 @@ class CachedCorpus:
 
     def __init__(self, corpus: Any):
         self.corpus = corpus
-        self._found: dict[tuple[str, int, int], Sequence[Passage]] = {}
+        self._passages: dict[tuple[str, int, int], Sequence[Passage]] = {}
 
     def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:
         return [self._one(request) for request in requests]
@@ -51,12 +51,12 @@ class CachedCorpus:
         if request.partitions is None:
             return self.corpus.retrieve([request])[0]
         keys = [(request.query, partition, request.top_n) for partition in dict.fromkeys(request.partitions)]
-        new = [key for key in keys if key not in self._found]
+        new = [key for key in keys if key not in self._passages]
         mark = request.credentialed
         asked = [Retrieve(query, (partition,), n, credentialed=mark) for query, partition, n in new]
-        found = self.corpus.retrieve(asked) if asked else []
-        self._found |= {key: evidence.passages for key, evidence in zip(new, found, strict=True)}
-        return merge([self._found[key] for key in keys])
+        answers = self.corpus.retrieve(asked) if asked else []
+        self._passages |= {key: evidence.passages for key, evidence in zip(new, answers, strict=True)}
+        return merge([self._passages[key] for key in keys])
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,10 @@ class Chart:
         found, whether the last step found one, number of meta-paths picked; each meta-path, picked or not; and of each
         passage whether it is an edge, about the query itself, states a grade, and names a target.
         """
-        known, case, query = self.knowledge.grades, act.facts["case"], act.facts["query"]
+        grades, case, query = self.knowledge.grades, act.facts["case"], act.facts["query"]
         settled = {step.query: max(grades_in(step.answer), default=None) for step in act.facts["history"]}
         unasked = len(open_topics(self.knowledge, case, act.facts["history"]))
-        told = believed(self.knowledge, case, act.facts["history"])
+        beliefs = believed(self.knowledge, case, act.facts["history"])
         last = next(reversed(settled.values()), None)
         start, end = len(PHASES), len(PHASES) + len(QUANTITIES)
         seen = np.zeros(self.width, np.float32)
@@ -97,10 +97,10 @@ class Chart:
             query.startswith("disease "),
             query.startswith("drug "),
             query.startswith("gene "),
-            query in known,
-            known.get(query, 0) / 9,
+            query in grades,
+            grades.get(query, 0) / 9,
             min(unasked / 3, 1),
-            max(told, default=0) / 9,
+            max(beliefs, default=0) / 9,
             last is not None,
             len(picked) / self.paths,
         )
@@ -134,13 +134,13 @@ class Chart:
 
 
 def _passages(act: Act) -> np.ndarray:
-    """float32 [CLUES * PASSAGES]: what can be told about each passage."""
-    found = np.zeros((PASSAGES, CLUES), np.float32)
+    """float32 [CLUES * PASSAGES]: the clues of each passage."""
+    features = np.zeros((PASSAGES, CLUES), np.float32)
     name = act.facts["query"].split(" ", 1)[-1]
-    for row, passage in zip(found, act.facts["evidence"].passages, strict=False):
+    for row, passage in zip(features, act.facts["evidence"].passages, strict=False):
         ends = passage.text.split(" - ")
         row[:] = passage.kind == "edge", name in (ends[0], ends[-1]), bool(grades_in(passage.text)), TARGET in ends
-    return found.ravel()
+    return features.ravel()
 
 
 def _summary(act: Act, action: int) -> str:

@@ -24,19 +24,19 @@ class Navigator:
         self.roles = {role for agent in agents for role in DECISIONS[agent]}
 
     def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
-        said: dict[int, str] = {}
+        replies: dict[int, str] = {}
         picked: dict[int, tuple[int, ...]] = {i: () for i, act in enumerate(acts) if act.role in self.roles}
-        while waiting := [i for i in picked if i not in said]:
+        while waiting := [i for i in picked if i not in replies]:
             both = [self.chart.observe(acts[i], picked[i]) for i in waiting]
             seen, masks = np.stack([b[0] for b in both]), np.stack([b[1] for b in both])
             for i, action in zip(waiting, self.decide(seen, masks, [acts[i].agent for i in waiting]), strict=True):
                 text, picked[i] = self.chart.reply(acts[i], int(action), picked[i])
                 if text is not None:
-                    said[i] = text
+                    replies[i] = text
         others = [i for i in range(len(acts)) if i not in picked]
         words = self.words.answer([acts[i] for i in others], [seeds[i] for i in others]) if others else []
         answered = dict(zip(others, words, strict=True))
-        return [answered[i] if i in answered else Completion(said[i]) for i in range(len(acts))]
+        return [answered[i] if i in answered else Completion(replies[i]) for i in range(len(acts))]
 
 
 @dataclass(frozen=True)

@@ -90,8 +90,8 @@ def _knowledge(records: Records, wrong: float) -> Knowledge:
             grade = int(rng.integers(10)) if rng.random() < wrong else world.severity[code]
             grades[topic_of(code, names[code])] = grade
     doubted = frozenset(topic for topic in grades if rng.random() < DOUBTED)
-    known = Knowledge(grades, RELATIONS, label_rule(records.config.task.name), doubted)
-    return with_pointers(known, world, names)
+    knowledge = Knowledge(grades, RELATIONS, label_rule(records.config.task.name), doubted)
+    return with_pointers(knowledge, world, names)
 
 
 @dataclass(frozen=True)
@@ -104,10 +104,10 @@ class RedrawnGrades:
     seed: int
 
     def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:
-        found = self.inner.retrieve(requests)
+        answers = self.inner.retrieve(requests)
         return [
             Evidence(tuple(replace(p, text=self._redraw(p, request.query)) for p in evidence.passages))
-            for request, evidence in zip(requests, found, strict=True)
+            for request, evidence in zip(requests, answers, strict=True)
         ]
 
     def _redraw(self, passage: Passage, query: str) -> str:
@@ -127,8 +127,8 @@ class StandInCorpus:
 
     def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:
         asked = [self._of_somebody(request) for request in requests]
-        found = self.inner.retrieve([request for request in asked if request is not None])
-        answers = iter(found)
+        evidence = self.inner.retrieve([request for request in asked if request is not None])
+        answers = iter(evidence)
         return [Evidence() if request is None else next(answers) for request in asked]
 
     def _of_somebody(self, request: Retrieve) -> Retrieve | None:
@@ -141,11 +141,11 @@ class StandInCorpus:
 
 def lenders(records: Records) -> dict[str, list[str]]:
     """Training samples by what their newest visit can be asked about; all of them under ""."""
-    found: dict[str, list[str]] = defaultdict(list)
+    by_topic: dict[str, list[str]] = defaultdict(list)
     for sample in records.splits.train:
         for topic in ("", *topics_of(sample, records.name_of)):
-            found[topic].append(sample.sample_id)
-    return found
+            by_topic[topic].append(sample.sample_id)
+    return by_topic
 
 
 def made_up_samples(
@@ -153,14 +153,14 @@ def made_up_samples(
 ) -> tuple[list[Sample], dict[str, str]]:
     """Patients of random conditions and drugs, known topics and others of the graph; and their codes' names."""
     rng = np.random.default_rng(seed)
-    known: dict[str, list[str]] = {"disease": [], "drug": []}
+    graded_names: dict[str, list[str]] = {"disease": [], "drug": []}
     other: dict[str, list[str]] = {"disease": [], "drug": []}
     practised = _practised(records)
     for topic in knowledge.grades:
         kind, name = topic.split(" ", 1)
-        known[kind].append(name)
-    for kind in known:
-        skip = set(known[kind])
+        graded_names[kind].append(name)
+    for kind in graded_names:
+        skip = set(graded_names[kind])
         nodes = [n.replace(";", ",") for n in _nodes_of_type(records.primekg, kind) if n not in skip]
         other[kind] = [n for n in nodes if n in practised] or nodes  # where there are none, any node's will do
     names: dict[str, str] = {}
@@ -178,15 +178,15 @@ def made_up_samples(
         rare = rng.choice(["disease", "drug"], size=rng.choice(3, p=[0.3, 0.5, 0.2]))
         lists = {}
         for kind, most in (("disease", 4), ("drug", 3)):
-            codes = draw(kind, known[kind] or other[kind], int(rng.integers(1, most)))
+            codes = draw(kind, graded_names[kind] or other[kind], int(rng.integers(1, most)))
             codes += draw(kind, other[kind], int((rare == kind).sum())) if other[kind] else ()
             lists[kind] = tuple(codes[j] for j in rng.permutation(len(codes)))
         when = datetime(2100, 1, 1)
-        earlier = Visit(-1, when, draw("disease", known["disease"] + other["disease"], int(rng.integers(2, 5))))
-        shown = lists["disease"] + tuple(code for code in pointed if rng.random() < POINTED)
+        earlier = Visit(-1, when, draw("disease", graded_names["disease"] + other["disease"], int(rng.integers(2, 5))))
+        conditions = lists["disease"] + tuple(code for code in pointed if rng.random() < POINTED)
         if pointed:
-            shown = tuple(shown[int(j)] for j in rng.permutation(len(shown)))
-        newest = Visit(i, when, shown, (), lists["drug"])
+            conditions = tuple(conditions[int(j)] for j in rng.permutation(len(conditions)))
+        newest = Visit(i, when, conditions, (), lists["drug"])
         history = (earlier, newest) if rng.random() < 0.5 else (newest,)
         samples.append(Sample(f"made-up-{i}", -1, i, when, history, 0, credentialed=credentialed))
     return samples, names
@@ -199,11 +199,11 @@ def _practised(records: Records) -> set[str]:
     if world is None:
         return set(records.names.values())
     codes = world.rare_codes
-    shown = {codes[number] for column in ("rare_1", "rare_2") for number in world.truth[column].drop_nulls()}
+    patient_codes = {codes[number] for column in ("rare_1", "rare_2") for number in world.truth[column].drop_nulls()}
     if world.further.any:
-        shown |= {codes[world.tail + number] for number in world.truth["chain"].drop_nulls()}
+        patient_codes |= {codes[world.tail + number] for number in world.truth["chain"].drop_nulls()}
     names = dict(pl.read_csv(world.root / "entities.csv").select("code", "name").iter_rows())
-    return {names[code].lower() for code in codes if code not in shown}
+    return {names[code].lower() for code in codes if code not in patient_codes}
 
 
 def _nodes_of_type(graph: KnowledgeGraph, kind: str) -> list[str]:

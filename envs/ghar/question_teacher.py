@@ -66,8 +66,8 @@ def _taught(made: System[None]) -> System[None]:
 def named_options(case: Case, history: Sequence[ReasoningStep]) -> list[int]:
     """How many telling words of each option the findings have, of those that the question itself has not."""
     stem, options = _parts(case)
-    found = {word for step in history for word in plain(step.answer).split()} - set(plain(stem).split()) - FILLERS
-    return [len(found & set(plain(option).split())) for option in options]
+    words = {word for step in history for word in plain(step.answer).split()} - set(plain(stem).split()) - FILLERS
+    return [len(words & set(plain(option).split())) for option in options]
 
 
 def _chosen(case: Case, history: Sequence[ReasoningStep], seed: int) -> str:

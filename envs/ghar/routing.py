@@ -30,10 +30,10 @@ RARE = (1, 3, 10, 30)  # training records that show a topic: fewer than this
 
 def by_source(partitions: Sequence[Partition]) -> dict[str, tuple[int, ...]]:
     """Ids of the partitions of each source, in the menu's order."""
-    found: dict[str, tuple[int, ...]] = {}
+    indices: dict[str, tuple[int, ...]] = {}
     for partition in partitions:
-        found[source_of(partition)] = (*found.get(source_of(partition), ()), partition.index)
-    return found
+        indices[source_of(partition)] = (*indices.get(source_of(partition), ()), partition.index)
+    return indices
 
 
 @dataclass(frozen=True)
@@ -58,14 +58,14 @@ class Router:
     ids: Mapping[str, tuple[int, ...]]
     seen: Mapping[str, int]
     models: Mapping[str, Any]
-    _told: dict[str, Groups] = field(default_factory=dict, repr=False)
+    _groups: dict[str, Groups] = field(default_factory=dict, repr=False)
 
     def __call__(self, case: Case) -> Groups:
-        if case.sample_id not in self._told:
+        if case.sample_id not in self._groups:
             chosen = [name for name in self.ids if self._asks(name, case)]
             both = tuple(index for name in chosen for index in self.ids[name])
-            self._told[case.sample_id] = (both,) if both else ()
-        return self._told[case.sample_id]
+            self._groups[case.sample_id] = (both,) if both else ()
+        return self._groups[case.sample_id]
 
     def _asks(self, name: str, case: Case) -> bool:
         model = self.models[name]
@@ -113,21 +113,21 @@ def asked_rightly(
     return [case for case, _ in right], asked
 
 
-def asking(episodes: GharEpisodes[Any], every: EverySource, known: bool) -> dict[str, Variant]:
+def asking(episodes: GharEpisodes[Any], every: EverySource, has_truth: bool) -> dict[str, Variant]:
     """With several sources: all of them asked each time, or those that a router names, which is taught before it is
-    played. known: whether a generated world knows what visits need."""
+    played. has_truth: whether a generated world knows what visits need."""
     spec = replace(episodes.spec, decision="learned")
     everyone = GharEpisodes(spec, episodes.metapaths, every)
-    found = [
+    variants = [
         Variant("everyone", "RL weights, every source asked", everyone),
         Variant("scripted_everyone", "Scripted teacher, every source asked", everyone, "teacher"),
     ]
     for name, by in ROUTERS.items():
-        if name == "router" or known:
+        if name == "router" or has_truth:
             own = GharEpisodes(spec, episodes.metapaths)
-            found.append(Variant(name, f"RL weights, a router taught by {by}", own))
-            found.append(Variant(f"scripted_{name}", f"Scripted teacher, a router taught by {by}", own, "teacher"))
-    return {variant.name: variant for variant in found}
+            variants.append(Variant(name, f"RL weights, a router taught by {by}", own))
+            variants.append(Variant(f"scripted_{name}", f"Scripted teacher, a router taught by {by}", own, "teacher"))
+    return {variant.name: variant for variant in variants}
 
 
 def routed(

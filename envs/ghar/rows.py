@@ -61,12 +61,12 @@ class GharRows:
     def numbers(self, rows: Sequence[Mapping[str, Any]], draw: dict[str, int]) -> dict[str, Any]:
         """`policy_summary`, "ungrounded" (share of sub-queries) and "repeated_ids" (share of ids), where there are
         any."""
-        found = policy_summary(rows, self.labels, **draw)
+        numbers = policy_summary(rows, self.labels, **draw)
         for rate, whole in RATES.items():
             some = [row.get(rate, 0) for row in rows]
             counts = [len(value) if isinstance(value, list) else value for value in some]
             sizes, who = [row.get(whole, 0) for row in rows], patients_of(rows)
             share = ratio_interval(counts, sizes, patients=who, seed=draw["seed"], resamples=draw["resamples"])
             if share is not None:
-                found[rate] = share.as_list()
-        return found | (self.asked.numbers(rows, draw) if self.asked else {})
+                numbers[rate] = share.as_list()
+        return numbers | (self.asked.numbers(rows, draw) if self.asked else {})

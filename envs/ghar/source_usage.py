@@ -58,14 +58,14 @@ class AskedSources:
         (visit, source) pairs as "source_f1"."""
         if not rows or "asked" not in rows[0]:
             return {}
-        found: dict[str, Any] = {}
+        shares: dict[str, Any] = {}
         ones = [1] * len(rows)
         who = patients_of(rows)
 
         def share(name: str, hits: Sequence[int], of: Sequence[int]) -> None:
             interval = ratio_interval(hits, of, patients=who, **draw)
             if interval is not None:
-                found[name] = interval.as_list()
+                shares[name] = interval.as_list()
 
         pairs = {"hit": [0] * len(rows), "asked": [0] * len(rows), "needed": [0] * len(rows)}
         for source in self.names:
@@ -82,4 +82,4 @@ class AskedSources:
         if "needed" in rows[0]:
             both = [a + n for a, n in zip(pairs["asked"], pairs["needed"], strict=True)]
             share("source_f1", [2 * hit for hit in pairs["hit"]], both)
-        return found
+        return shares

@@ -51,8 +51,8 @@ def lacking(corpus: Corpus) -> dict[str, int]:
     """What sources do without, for the counts of a report: stays without a discharge summary, whose codes in words
     stand for it."""
     sources = corpus.sources if isinstance(corpus, JoinedSources) else ()
-    told = [source.corpus.notes.counts for source in sources if isinstance(source.corpus, SimilarStays)]
-    missing = sum(counts.get("plain_records", 0) for counts in told)
+    source_counts = [source.corpus.notes.counts for source in sources if isinstance(source.corpus, SimilarStays)]
+    missing = sum(counts.get("plain_records", 0) for counts in source_counts)
     return {"stays without a discharge summary, shown by their codes": missing} if missing else {}
 
 

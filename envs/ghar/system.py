@@ -115,7 +115,7 @@ def _build(records: Records, settings: Settings) -> System[None]:
             listed=(*forced, "scripted", "ghar_base", STAGE, "ghar_sft", "ghar_rl"),
             row=rows.row,
             numbers=rows.numbers,
-            summary=lambda found: budget_summary(records, settings, made.cases.test, found),
+            summary=lambda rows_by_variant: budget_summary(records, settings, made.cases.test, rows_by_variant),
             counts=records.counts() | records.graph_counts() | lacking(corpus),
             baselines="baselines",
         ),
@@ -164,7 +164,7 @@ def rewards_of(records: Records, settings: Settings, names: NameMatcher, partiti
 
 def variants(episodes: GharEpisodes[Any]) -> dict[str, Variant]:
     """Stages of training, decisions forced on the trained agent, ablations, and the scripted teacher."""
-    found = [
+    entries = [
         Variant("llm_only", "RL weights, retrieval forced off", episodes, forced={"retrieve": "no"}),
         Variant("always_rag", "RL weights, retrieval forced on", episodes, forced={"retrieve": "yes"}),
         Variant("scripted", "Scripted teacher", episodes, "teacher"),
@@ -175,14 +175,14 @@ def variants(episodes: GharEpisodes[Any]) -> dict[str, Variant]:
     ]
     for name in ABLATIONS:
         ablated = GharEpisodes(replace(episodes.spec, ablation=name), episodes.metapaths)
-        found.append(Variant(name, f"GHAR, {name.upper()}", ablated))
-        found.append(Variant(f"scripted_{name}", f"Scripted teacher, {name.upper()}", ablated, "teacher"))
+        entries.append(Variant(name, f"GHAR, {name.upper()}", ablated))
+        entries.append(Variant(f"scripted_{name}", f"Scripted teacher, {name.upper()}", ablated, "teacher"))
     for rounds in FIXED if episodes.spec.decision == "learned" else ():
         fixed = GharEpisodes(replace(episodes.spec, max_iterations=rounds, fixed=True), episodes.metapaths)
         title = f"{rounds} retrievals fixed"
-        found.append(Variant(f"fixed_{rounds}", f"RL weights, {title}", fixed))
-        found.append(Variant(f"scripted_fixed_{rounds}", f"Scripted teacher, {title}", fixed, "teacher"))
-    return {variant.name: variant for variant in found}
+        entries.append(Variant(f"fixed_{rounds}", f"RL weights, {title}", fixed))
+        entries.append(Variant(f"scripted_fixed_{rounds}", f"Scripted teacher, {title}", fixed, "teacher"))
+    return {variant.name: variant for variant in entries}
 
 
 def shaping(rewards: RewardSpec) -> RewardShaping:
@@ -221,10 +221,10 @@ def _tail(world: World | None, names: Mapping[str, str]) -> dict[str, int] | Non
     """Sub-query about an entity of the tail -> look-ups that its grade takes. None for real patients."""
     if world is None:
         return None
-    shown = [code for code in world.rare_codes if code in names]
+    codes = [code for code in world.rare_codes if code in names]
     further = {topic: 1 for topic, part in pointers(world, names).items() if part}
-    conditions = {f"disease {names[code]}": 1 for code in shown if code not in world.target}
-    drugs = {f"drug {names[code]}": 2 for code in shown if code in world.target}
+    conditions = {f"disease {names[code]}": 1 for code in codes if code not in world.target}
+    drugs = {f"drug {names[code]}": 2 for code in codes if code in world.target}
     return further | conditions | drugs | {f"gene {target}": 1 for target in world.target.values()}
 
 
@@ -243,14 +243,14 @@ def decisions(records: Records, made: System[None]) -> Decisions:
     """Navigation: what observations are made from is the truth of a generated world."""
     spec: GharSpec = made.variants[made.main].spec.spec
     assert records.world is not None  # `without_rules`: real patients have no such truth
-    known = exact_knowledge(records.world, records.names, made.task.name)
-    chart = Chart(known, spec.max_iterations, spec.max_paths, len(made.partitions))
+    knowledge = exact_knowledge(records.world, records.names, made.task.name)
+    chart = Chart(knowledge, spec.max_iterations, spec.max_paths, len(made.partitions))
 
     def game(cases: Sequence[Case]) -> Any:
-        return navigation(scene(made, cases), known, chart, AGENTS)
+        return navigation(scene(made, cases), knowledge, chart, AGENTS)
 
     def policy(decide: Any) -> Navigator:
-        return Navigator(chart, decide, ExactTeacher(known, NO_ERROR), AGENTS)
+        return Navigator(chart, decide, ExactTeacher(knowledge, NO_ERROR), AGENTS)
 
     return Decisions(game, policy, tuple(rules(chart, made.partitions)))
 

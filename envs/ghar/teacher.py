@@ -71,11 +71,11 @@ class ScriptedTeacher:
 
     def _of(self, case: Case) -> ScriptedTeacher:
         """The teacher as it knows this patient (`Knowledge.about`)."""
-        known = self.knowledge.about(case.subject_id)
-        if known is self.knowledge:
+        knowledge = self.knowledge.about(case.subject_id)
+        if knowledge is self.knowledge:
             return self
         if case.subject_id not in self._about:
-            self._about[case.subject_id] = ScriptedTeacher(known, self.habits)
+            self._about[case.subject_id] = ScriptedTeacher(knowledge, self.habits)
         return self._about[case.subject_id]
 
     def _unknown(self, topic: str) -> bool:
@@ -122,9 +122,9 @@ class ScriptedTeacher:
     def _summarise(self, act: Act, rng: np.random.Generator) -> str:
         topic, evidence = act.facts["query"], act.facts["evidence"] or Evidence()
         name = topic.split(" ", 1)[-1]
-        said = _said(name, [p.text for p in evidence.passages if p.kind in TOLD])
-        if said is not None:
-            return f"{topic} {said}"
+        statement = _find_statement(name, [p.text for p in evidence.passages if p.kind in TOLD])
+        if statement is not None:
+            return f"{topic} {statement}"
         edges = [p.text for p in evidence.passages if p.kind == "edge"]
         own = [text for text in edges if text.startswith(f"{name} - ") or text.endswith(f" - {name}")]
         pains = PAIN.findall("\n".join(own))
@@ -160,13 +160,13 @@ class ScriptedTeacher:
         return case.task.labels[self.knowledge.label_of(max(grades, default=0))]
 
 
-def _said(name: str, texts: Sequence[str]) -> str | None:
-    """What the first row or sentence that says anything of a name says: a grade of a course, or a target; numbers that
-    fall by so much a year say as high a grade."""
+def _find_statement(name: str, texts: Sequence[str]) -> str | None:
+    """Find the first statement about a name in rows or sentences: a grade of a course, or a target; numbers that fall
+    by so much a year state as high a grade."""
     for text in texts:
         if name in text.lower():
-            if found := SAID.search(text):
-                return found[0]
+            if match := SAID.search(text):
+                return match[0]
             if falls := FALLING.search(text):
                 return f"grade {falls[1]} course"
     return None

@@ -60,17 +60,17 @@ def ghar_ceilings(
     not the graph's meta-paths. Raises BadInput as `ghar.envs.worlds.severity.world.ceilings` does.
     """
     ids = [case.visit_id for case in cases]
-    found = ceilings(world.root, ids, task, seen=seen)
-    known = {"parametric": found.parametric, "retrieval": found.retrieval, "memory": found.memory}
+    ceiling = ceilings(world.root, ids, task, seen=seen)
+    bounds = {"parametric": ceiling.parametric, "retrieval": ceiling.retrieval, "memory": ceiling.memory}
     if world.further.any:
-        known |= {"+".join(names): best for names, best in source_ceilings(world, ids, task, seen).items() if names}
+        bounds |= {"+".join(names): best for names, best in source_ceilings(world, ids, task, seen).items() if names}
     if not all(isinstance(path, MetaPath) for path in episodes.metapaths):
-        return known
+        return bounds
     truth = truth_of(world, ids)
     chains = chains_of(world, names, rare_numbers(truth))
-    for name, shown in reach(chains, cases, episodes, corpus).items():
-        known[name] = knowing(truth, world.rare_severity, task, shown)
-    return known
+    for name, coverage in reach(chains, cases, episodes, corpus).items():
+        bounds[name] = knowing(truth, world.rare_severity, task, coverage)
+    return bounds
 
 
 def chains_of(
@@ -91,8 +91,8 @@ def chains_of(
     return [(condition(one) if one >= 0 else (), drug(two) if two >= 0 else ()) for one, two in numbers.tolist()]
 
 
-def _row(kind: str, name: str, shown: str, other: str) -> FactLocation:
-    return FactLocation(f"{kind} {name}", RELATIONS[kind], f"{name} - {shown} - {other}")
+def _row(kind: str, name: str, display: str, other: str) -> FactLocation:
+    return FactLocation(f"{kind} {name}", RELATIONS[kind], f"{name} - {display} - {other}")
 
 
 def reach(
@@ -106,29 +106,29 @@ def reach(
     rows = list(dict.fromkeys(row for pair in chains for chain in pair for row in chain))
     own = {relation: _partitions(episodes.metapaths, relation) for relation in RELATIONS.values()}
     mark = any(map(mark_of, cases))
-    whole = _found(corpus, [Retrieve(row.query, None, spec.top_n, credentialed=mark) for row in rows])
-    inside = _found(corpus, [Retrieve(row.query, own[row.relation], spec.top_n, credentialed=mark) for row in rows])
+    whole = _retrieve(corpus, [Retrieve(row.query, None, spec.top_n, credentialed=mark) for row in rows])
+    inside = _retrieve(corpus, [Retrieve(row.query, own[row.relation], spec.top_n, credentialed=mark) for row in rows])
     comes_up = {row: _states(evidence, row) for row, evidence in zip(rows, whole, strict=True)}
     fits = {row: _fits(evidence, row, room) for row, evidence in zip(rows, inside, strict=True)}
     diseases = own[RELATIONS["disease"]]
-    asked = _found(corpus, [Retrieve(case.text, diseases, spec.top_n, credentialed=mark) for case in cases])
+    asked = _retrieve(corpus, [Retrieve(case.text, diseases, spec.top_n, credentialed=mark) for case in cases])
     by_record = [
         [len(chain) == 1 and _states(evidence, chain[0]) for chain in pair]
         for pair, evidence in zip(chains, asked, strict=True)
     ]
 
-    def all_of(shown: dict[FactLocation, bool], steps: int) -> np.ndarray:
-        return np.array([[len(chain) <= steps and all(shown[row] for row in chain) for chain in p] for p in chains])
+    def all_of(hits: dict[FactLocation, bool], steps: int) -> np.ndarray:
+        return np.array([[len(chain) <= steps and all(hits[row] for row in chain) for chain in p] for p in chains])
 
-    found = {"ni": np.array(by_record), "nt": all_of(comes_up, 1), "nl": all_of(fits, 2), "nm": all_of(comes_up, 2)}
-    return {name: shown.reshape(len(cases), 2) for name, shown in found.items()}
+    hits = {"ni": np.array(by_record), "nt": all_of(comes_up, 1), "nl": all_of(fits, 2), "nm": all_of(comes_up, 2)}
+    return {name: table.reshape(len(cases), 2) for name, table in hits.items()}
 
 
 def _partitions(paths: Sequence[MetaPath], relation: str) -> tuple[int, ...]:
     return tuple(path.index for path in paths if path.relation == relation)
 
 
-def _found(corpus: Corpus, requests: Sequence[Retrieve]) -> list[Evidence]:
+def _retrieve(corpus: Corpus, requests: Sequence[Retrieve]) -> list[Evidence]:
     parts = (requests[start : start + AT_ONCE] for start in range(0, len(requests), AT_ONCE))
     return [evidence for part in parts for evidence in corpus.retrieve(part)]
 

@@ -74,7 +74,7 @@ class Examples(Evidence):
     where the selector has none) and its row of the pool as ident; and what they were made from. entropy_drop: of all
     examples together, in nats a token; None where it was not measured."""
 
-    shown: tuple[Demonstration, ...] = ()
+    demonstrations: tuple[Demonstration, ...] = ()
     selection: Selection = field(default_factory=lambda: Selection(()))
     cost: SelectionCost = field(default_factory=SelectionCost)
     entropy_drop: float | None = None
@@ -96,7 +96,7 @@ class SelectionCache:
     def __init__(self, measured: bool) -> None:
         self.measured = measured
         self.weights: object = None
-        self.found: dict[tuple[Name, str], Examples] = {}
+        self.examples: dict[tuple[Name, str], Examples] = {}
         self.prepared: dict[Name, Preparation] = {}
         self.lock = Lock()  # a look-up that took too long is still at work when it is asked for again
 
@@ -106,8 +106,8 @@ class SelectionCache:
         weights = None if engine is None else (ref(engine), engine.version, ref(model))
         if weights != self.weights:
             self.weights = weights
-            independent = {key: kept for key, kept in self.found.items() if key[0] not in NEEDS}
-            self.found = {} if self.measured else independent
+            independent = {key: kept for key, kept in self.examples.items() if key[0] not in NEEDS}
+            self.examples = {} if self.measured else independent
             self.prepared = {name: kept for name, kept in self.prepared.items() if name not in NEEDS}
 
 
@@ -145,12 +145,12 @@ class ExamplesCorpus:
     def beside(self, policy: Policy, variant: Variant, sample_ids: Sequence[str]) -> ExamplesCorpus:
         """The same, asking the policy's engine where it has one. BadInput where that cannot tell what is needed."""
         engine = getattr(policy, "engine", None) or self.engine
-        found = ExamplesCorpus(self.walkers, engine, self.in_flight, self.given, tuple(sample_ids))
-        found.kept = self.kept
+        corpus = ExamplesCorpus(self.walkers, engine, self.in_flight, self.given, tuple(sample_ids))
+        corpus.kept = self.kept
         selector = getattr(variant.spec, "selector", None)
-        if selector is not None and (refused := found.refused(selector)):
+        if selector is not None and (refused := corpus.refused(selector)):
             raise BadInput(refused)
-        return found
+        return corpus
 
     def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:
         """The examples of each patient. TypeError for what is no `SelectExamples`."""
@@ -162,7 +162,7 @@ class ExamplesCorpus:
             selectors: list[Name] = list(dict.fromkeys(request.selector for request in asked))
             for selector in selectors:
                 self._choose(selector, [request.sample_id for request in asked if request.selector == selector])
-            return [self.kept.found[request.selector, request.sample_id] for request in asked]
+            return [self.kept.examples[request.selector, request.sample_id] for request in asked]
 
     def refused(self, selector: Name) -> str | None:
         """Why this selector cannot be played with this reader, None where it can."""
@@ -193,12 +193,12 @@ class ExamplesCorpus:
     def _choose(self, selector: Name, ids: Sequence[str]) -> None:
         """Choose for those of `ids` that nothing was chosen for yet, and then for all others that are played."""
         walkers, kept = self.walkers, self.kept
-        if all((selector, name) in kept.found for name in ids):
+        if all((selector, name) in kept.examples for name in ids):
             return
-        asked = [name for name in dict.fromkeys((*ids, *self.played)) if (selector, name) not in kept.found]
+        asked = [name for name in dict.fromkeys((*ids, *self.played)) if (selector, name) not in kept.examples]
         if walkers.material.times is not None:
             few = {name for name in asked if not walkers.enough(walkers.patients[name])}
-            kept.found |= {(selector, name): Examples() for name in few}
+            kept.examples |= {(selector, name): Examples() for name in few}
             asked = [name for name in asked if name not in few]
         queries = [walkers.query(name) for name in asked]
         if not queries:
@@ -215,7 +215,7 @@ class ExamplesCorpus:
         cost = SelectionCost(*(preparation.cost + _spent(scorer) / len(queries)).tolist())
         drops = self._entropy_drops(queries, selections)
         for query, selection, drop in zip(queries, selections, drops, strict=True):
-            kept.found[selector, query.patient.sample_id] = examples(pool, selection, cost, drop)
+            kept.examples[selector, query.patient.sample_id] = examples(pool, selection, cost, drop)
 
     def _entropy_drops(
         self, queries: Sequence[SelectionQuery], selections: Sequence[Selection]
@@ -224,7 +224,7 @@ class ExamplesCorpus:
         scorer = self.given or (None if self.engine is None else self._engine_scorer(self.engine))
         if scorer is None or not self.walkers.material.settings.entropy_drop:
             return [None] * len(queries)
-        chosen = [(query.patient, found.shots) for query, found in zip(queries, selections, strict=True)]
+        chosen = [(query.patient, selection.shots) for query, selection in zip(queries, selections, strict=True)]
         return entropy_drops(chosen, scorer, self.in_flight)
 
     def _scorer(self, selector: Name) -> Scorer:
@@ -236,7 +236,7 @@ class ExamplesCorpus:
         return self._engine_scorer(self.engine)
 
     def _engine_scorer(self, engine: Engine) -> EngineScorer:
-        return EngineScorer(engine, self.walkers.prompt, self.walkers.known)
+        return EngineScorer(engine, self.walkers.prompt, self.walkers.candidates)
 
 
 class NoScorer:
@@ -277,20 +277,22 @@ def examples(pool: ExamplePool, selection: Selection, cost: SelectionCost, drop:
     gains = selection.gains or (None,) * len(selection.shots)
     patients = [pool.patients[row] for row in selection.shots]
     passages = tuple(
-        Passage(_told(patient, pool.labels), "example", -1, gain or 0.0, row)
+        Passage(_render_example(patient, pool.labels), "example", -1, gain or 0.0, row)
         for patient, gain, row in zip(patients, gains, selection.shots, strict=True)
     )
-    shown = tuple(Demonstration(p.sample_id, p.text, p.label, gain) for p, gain in zip(patients, gains, strict=True))
-    return Examples(passages, shown, selection, cost, drop)
+    demonstrations = tuple(
+        Demonstration(p.sample_id, p.text, p.label, gain) for p, gain in zip(patients, gains, strict=True)
+    )
+    return Examples(passages, demonstrations, selection, cost, drop)
 
 
-def _told(patient: Patient, labels: Sequence[str]) -> str:
+def _render_example(patient: Patient, labels: Sequence[str]) -> str:
     return example_text(patient.text, labels[patient.label]).removesuffix(END)
 
 
-def earlier(shown: Iterable[Demonstration], labels: Sequence[str]) -> str:
+def earlier(demonstrations: Iterable[Demonstration], labels: Sequence[str]) -> str:
     """Examples as text with their outcomes, "" for none, for any other system's prompts."""
-    return "\n\n".join(f"Earlier patient:\n{case.text}\nOutcome: {labels[case.label]}" for case in shown)
+    return "\n\n".join(f"Earlier patient:\n{case.text}\nOutcome: {labels[case.label]}" for case in demonstrations)
 
 
 def _check(pool: ExamplePool, query: SelectionQuery, selection: Selection) -> None:
@@ -315,4 +317,4 @@ def _spent(scorer: Scorer) -> np.ndarray:
         return np.zeros(4)
     tally = scorer.scores.tally if scorer.scores is not None else None
     scored = (tally.prompts + scorer.read, tally.tokens, tally.scratch) if tally else (0, 0, 0)
-    return np.array([*scored, scorer.said], dtype=float)
+    return np.array([*scored, scorer.replies], dtype=float)

@@ -36,8 +36,8 @@ def _ages(samples: Sequence[Sample[TimeSeries]], cohort: Cohort) -> list[float]:
         .collect(engine="streaming")
         .sort("time", "years")
     )
-    found = rows.with_row_index("row").sort("time").join_asof(ages, on="time", by="subject_id", check_sortedness=False)
-    return [UNKNOWN if years is None else float(years) for years in found.sort("row")["years"]]
+    table = rows.with_row_index("row").sort("time").join_asof(ages, on="time", by="subject_id", check_sortedness=False)
+    return [UNKNOWN if years is None else float(years) for years in table.sort("row")["years"]]
 
 
 def _sexes(cohort: Cohort) -> Mapping[int, float]:

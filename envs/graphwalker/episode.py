@@ -79,51 +79,51 @@ class ExampleEpisodes:
         if isinstance(variant.spec, EncoderSpec):
             shares = self.encoded[case.sample_id]
             return Prediction(shares.index(max(shares)), probabilities=shares)
-        found, selector = Examples(), variant.spec.selector
+        examples, selector = Examples(), variant.spec.selector
         if selector != "zero_shot":
-            found = yield SelectExamples(case.text, None, self.spec.k, sample_id=case.sample_id, selector=selector)
-        facts = {"case": case, "labels": self.spec.task.labels, "usual": self.spec.usual, "evidence": found}
+            examples = yield SelectExamples(case.text, None, self.spec.k, sample_id=case.sample_id, selector=selector)
+        facts = {"case": case, "labels": self.spec.task.labels, "usual": self.spec.usual, "evidence": examples}
         facts["reply"] = self.spec.reply
         if self.spec.inference == "react":
-            return (yield from self._react(case, found, facts))
-        return (yield from self._direct(case, found, facts))
+            return (yield from self._react(case, examples, facts))
+        return (yield from self._direct(case, examples, facts))
 
-    def _direct(self, case: Case[Looks], found: Examples, facts: Mapping[str, Any]) -> EpisodeGenerator:
+    def _direct(self, case: Case[Looks], examples: Examples, facts: Mapping[str, Any]) -> EpisodeGenerator:
         labels = self.spec.task.labels
-        prompt = prompt_text(self.spec.opening, found, case.text)
-        if self.spec.inference == "compare" and found.passages:
+        prompt = prompt_text(self.spec.opening, examples, case.text)
+        if self.spec.inference == "compare" and examples.passages:
             ask = compare_prompt(prompt)
             seen: Reply = yield Act(AGENT, "compare", ask, (), SHARED_TOKENS, 0, as_text, facts)
             prompt = compared_prompt(prompt, seen.text)
         if self.spec.reply == "probability":
             prompt = prompt.removesuffix(ANSWER) + PROBABILITY.format(label=labels[1])
             parse = parse_probability
-            said: Reply = yield Act(AGENT, "predict", prompt, (), MAX_TOKENS, 0, parse, facts, PROBABILITIES)
-            if said.value is None:
+            answer: Reply = yield Act(AGENT, "predict", prompt, (), MAX_TOKENS, 0, parse, facts, PROBABILITIES)
+            if answer.value is None:
                 return Prediction(None)
-            return Prediction(int(said.value >= 0.5), probabilities=(1 - said.value, said.value))
+            return Prediction(int(answer.value >= 0.5), probabilities=(1 - answer.value, answer.value))
         parse = partial(parse_label, labels=labels)
         reply: Reply = yield Act(AGENT, "predict", prompt, labels, MAX_TOKENS, 0, parse, facts)
         return Prediction(reply.value)
 
-    def _react(self, case: Case[Looks], found: Examples, facts: Mapping[str, Any]) -> EpisodeGenerator:
-        text = earlier(found.shown, self.spec.task.labels)
+    def _react(self, case: Case[Looks], examples: Examples, facts: Mapping[str, Any]) -> EpisodeGenerator:
+        text = earlier(examples.demonstrations, self.spec.task.labels)
         return (yield from _knowing(with_examples(react(case), text, ROLES), facts))
 
 
 def parse_probability(reply: str) -> Parsed:
     """A number from 0 to 1, which may be a share of 100, alone on the reply's first line."""
     line = reply.strip().split("\n")[0].strip()
-    found = re.fullmatch(r"[*\"']{0,8}(\d{0,3}(?:\.\d{1,12})?)[ \t]?(%?)[.*\"']{0,4}", line)
-    if found is None or not found[1].strip("."):
+    match = re.fullmatch(r"[*\"']{0,8}(\d{0,3}(?:\.\d{1,12})?)[ \t]?(%?)[.*\"']{0,4}", line)
+    if match is None or not match[1].strip("."):
         return Parsed(None, "no_probability")
-    value = float(found[1]) / (100 if found[2] else 1)
+    value = float(match[1]) / (100 if match[2] else 1)
     return Parsed(value) if value <= 1 else Parsed(None, "no_probability")
 
 
-def prompt_text(opening: str, found: Examples, text: str) -> str:
+def prompt_text(opening: str, examples: Examples, text: str) -> str:
     """The text of the very pieces that selectors score (envs/graphwalker/selectors/prompt.py)."""
-    return opening + "".join(passage.text + END for passage in found.passages) + asked_text(text)
+    return opening + "".join(passage.text + END for passage in examples.passages) + asked_text(text)
 
 
 def compare_prompt(prompt: str) -> str:
@@ -138,8 +138,8 @@ def compared_prompt(prompt: str, seen: str) -> str:
 
 def comparison(shared: Sequence[tuple[Sequence[str], str]]) -> str:
     """What is imitated: the items shared with each example, and how it ended, example by example."""
-    found = [f"{item} {outcome}" for items, outcome in shared for item in items]
-    return "; ".join(found) or NOTHING
+    phrases = [f"{item} {outcome}" for items, outcome in shared for item in items]
+    return "; ".join(phrases) or NOTHING
 
 
 def _knowing(episode: EpisodeGenerator, facts: Mapping[str, Any]) -> Generator[Act, Reply, Prediction]:

@@ -105,19 +105,19 @@ class FrugalEpisodes:
             if walk.fresh(row):
                 gains.append(walk.take(case, row))
                 continue
-            found = yield MeasureSets(case.sample_id, None, 1, sets=((*walk.shots, row),))
-            walk.gains[row] = gain_of(round(start - walk.earned, DIGITS), found.passages[0].score)
+            evidence = yield MeasureSets(case.sample_id, None, 1, sets=((*walk.shots, row),))
+            walk.gains[row] = gain_of(round(start - walk.earned, DIGITS), evidence.passages[0].score)
             walk.at[row] = len(walk.shots)
             walk.scored, walk.looked = walk.scored + 1, walk.looked + 1
             gains.append(0.0)
         return FrugalPrediction(None, shots=walk.shots, gains=tuple(gains), scored=walk.scored)
 
     def _ask(self, template: Any, case: WalkStart, walk: Walk, rows: Sequence[int]) -> Act:
-        said = {row: f", {walk.gains[row]:.4f} with {walk.at[row]} examples" for row in walk.gains}
+        notes = {row: f", {walk.gains[row]:.4f} with {walk.at[row]} examples" for row in walk.gains}
         prompt = template.render(
             patient=case.sample_id, budget=self.budget, left=self.prompts - walk.scored,
             chosen=", ".join(map(str, walk.shots)) or "(none)", count=len(walk.shots),
-            candidates="\n".join(f"{row}: {case.likeness[row]:.3f}{said.get(row, '')}" for row in rows),
+            candidates="\n".join(f"{row}: {case.likeness[row]:.3f}{notes.get(row, '')}" for row in rows),
         )  # fmt: skip
         choices = (STOP, *map(str, rows))
         facts = {"case": case, "walk": walk, "rows": tuple(rows), "left": self.prompts - walk.scored,
@@ -127,15 +127,15 @@ class FrugalEpisodes:
 
 
 def _read(choices: Sequence[str], reply: str) -> Parsed:
-    said = reply.strip()
-    if said not in choices:
+    choice = reply.strip()
+    if choice not in choices:
         return Parsed(None, "no_candidate")
-    return Parsed(None if said == STOP else int(said))
+    return Parsed(None if choice == STOP else int(choice))
 
 
 def _reward(episode: Episode, case: WalkStart) -> EpisodeReward:
-    found = episode.prediction
-    gains = found.gains if isinstance(found, FrugalPrediction) else ()
+    prediction = episode.prediction
+    gains = prediction.gains if isinstance(prediction, FrugalPrediction) else ()
     per_turn = tuple({"gain": gain} for gain in gains) + tuple({} for _ in episode.turns[len(gains) :])
     return EpisodeReward({"gain": sum(gains)}, sum(gains), per_turn, "shared")
 
@@ -144,9 +144,9 @@ def ranked(act: Act) -> list[int | None]:
     """The candidate behind each action but stop, None where there is none: known ones by gain, then new ones by
     likeness; the lower row among equals."""
     walk, case, rows = act.facts["walk"], act.facts["case"], act.facts["rows"]
-    known = sorted((row for row in rows if row in walk.gains), key=lambda row: (-walk.gains[row], row))[:KNOWN]
+    old = sorted((row for row in rows if row in walk.gains), key=lambda row: (-walk.gains[row], row))[:KNOWN]
     new = sorted((row for row in rows if row not in walk.gains), key=lambda row: (-case.likeness[row], row))[:NEW]
-    return [*known, *[None] * (KNOWN - len(known)), *new, *[None] * (NEW - len(new))]
+    return [*old, *[None] * (KNOWN - len(old)), *new, *[None] * (NEW - len(new))]
 
 
 @dataclass(frozen=True)
@@ -200,9 +200,9 @@ def frugal(seen: dict[str, np.ndarray]) -> int:
     share = left + looked if picked == 0 else (left + looked) // (1 + SPEC.budget - picked)
     if seen["action_mask"][1 + KNOWN] and looked < share and left:
         return 1 + KNOWN
-    known = seen["observation"][len(ABOUT) :].reshape(-1, len(CANDIDATE))[:KNOWN]
+    table = seen["observation"][len(ABOUT) :].reshape(-1, len(CANDIDATE))[:KNOWN]
     open_ = np.flatnonzero(seen["action_mask"][1 : 1 + KNOWN])
-    return 1 + int(open_[0]) if len(open_) and known[open_[0], CANDIDATE.index("gain")] > 0 else 0
+    return 1 + int(open_[0]) if len(open_) and table[open_[0], CANDIDATE.index("gain")] > 0 else 0
 
 
 @cache

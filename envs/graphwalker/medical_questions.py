@@ -31,10 +31,10 @@ def exams_material(records: Records, settings: Settings) -> EncodedCases[TextSam
     config, task, splits = records.config, records.texts.task, records.texts.splits
     model, exams = dense(config.retriever.kind), tuple(everyone(splits))
     vectors = embed_texts([exam.text.shown() for exam in exams], model)
-    found = text_vectors(tuple(exam.sample_id for exam in exams), vectors)
+    embeddings = text_vectors(tuple(exam.sample_id for exam in exams), vectors)
     return EncodedCases(
-        settings, config.seed, task, question_head(task), splits, found, found, model, _piece, _shown, no_looks,
-        selectors=WITHOUT_SERIES, generated=False, credentialed=records.provenance().credentialed,
+        settings, config.seed, task, question_head(task), splits, embeddings, embeddings, model, _piece, _render_exam,
+        no_looks, selectors=WITHOUT_SERIES, generated=False, credentialed=records.provenance().credentialed,
     )  # fmt: skip
 
 
@@ -42,14 +42,14 @@ def _piece(prompt: Prompt, reader: Reader, exam: TextSample[ChoiceQuestion]) -> 
     return prompt.question(exam.text, exam.subject_id)
 
 
-def _shown(exam: TextSample[ChoiceQuestion]) -> str:
+def _render_exam(exam: TextSample[ChoiceQuestion]) -> str:
     return exam.text.shown()
 
 
 def answer_scores(
-    questions: Sequence[ChoiceQuestion], found: Sequence[Sequence[float] | None], draw: Mapping[str, Any]
+    questions: Sequence[ChoiceQuestion], probabilities: Sequence[Sequence[float] | None], draw: Mapping[str, Any]
 ) -> dict[str, list[float]]:
     """{measure: [value, mean, deviation]} of the words of the most probable option against the right one's."""
-    given = [None if p is None else q.options[int(np.argmax(p))] for q, p in zip(questions, found, strict=True)]
+    given = [None if p is None else q.options[int(np.argmax(p))] for q, p in zip(questions, probabilities, strict=True)]
     right = [question.options[question.answer] for question in questions]
     return {name: value.as_list() for name, value in text_scores(given, right, **draw).items()}

@@ -26,9 +26,9 @@ class ClinicalNumbers:
 
     def numbers(self, rows: Sequence[Mapping[str, Any]], draw: Mapping[str, int]) -> dict[str, Any]:
         """`policy_summary`, and under "clinical" the paper's metrics as {name: [value, mean, deviation]}."""
-        found = policy_summary(rows, self.task.labels, **draw)
+        summary = policy_summary(rows, self.task.labels, **draw)
         clinical = self.clinical(rows, draw)
-        return {**found, "clinical": clinical, **({"threshold": THRESHOLD} if "f1" in clinical else {})}
+        return {**summary, "clinical": clinical, **({"threshold": THRESHOLD} if "f1" in clinical else {})}
 
     def clinical(self, rows: Sequence[Mapping[str, Any]], draw: Mapping[str, int]) -> dict[str, list[float]]:
         """AUROC, AUPRC and F1 of two labels, ma-ROC and mi-ROC of several, likeness of answers to questions.

@@ -49,9 +49,9 @@ class WordTokenizer:
 class EncodedCases(Generic[S]):
     """Cases of one task, split and encoded, before anyone's tokenizer. Readers share it.
 
-    head: what stands before any case. found, words: vectors of all samples by the graph's encoder and by the text
+    head: what stands before any case. embeddings, words: vectors of all samples by the graph's encoder and by the text
     encoder, whose name is `text_model`. piece: a sample as pieces of a prompt. looks: measurement -> what looking at it
-    shows, for ReAct. shown: samples as text, for a tokenizer. walkers: selectors that can be put to these cases.
+    shows, for ReAct. render: samples as text, for a tokenizer. walkers: selectors that can be put to these cases.
     times: with data.earlier, when each sample is predicted, and when its outcome is known, in microseconds.
     audit: what test samples show against the outcome's time, as summary.json holds it; null where the house says it.
     practice: of the demo's base model, None leaves it untrained. ceilings: of samples by their patients, None where
@@ -63,11 +63,11 @@ class EncodedCases(Generic[S]):
     task: Task
     head: str
     splits: Splits[S]
-    found: Embeddings
+    embeddings: Embeddings
     words: Embeddings
     text_model: str
     piece: Callable[[Prompt, Reader, S], Patient]
-    shown: Callable[[S], str]
+    render: Callable[[S], str]
     looks: Callable[[S], Mapping[str, str]]
     selectors: tuple[Name, ...]
     generated: bool
@@ -81,18 +81,18 @@ class EncodedCases(Generic[S]):
     @cached_property
     def pool_ids(self) -> tuple[str, ...]:
         """Sample ids of the pool's rows: samples whose outcomes are known, which all encoders take first."""
-        return self.found.sample_ids[: len(self.splits.known)]
+        return self.embeddings.sample_ids[: len(self.splits.known)]
 
     @cached_property
     def graph(self) -> PatientGraph:
         """The graph of the pool's patients, built when a walk first asks for it."""
         method = METHODS.get(self.settings.variant, "leiden")
-        vectors = self.found.of(self.pool_ids)
+        vectors = self.embeddings.of(self.pool_ids)
         return build_graph(vectors, self.pool_ids, k=self.settings.k_g, method=method, seed=self.seed)
 
     def texts(self) -> list[str]:
         """What prompts are made of, of the pool's patients alone: to train a tokenizer on."""
-        return [self.head, *(self.shown(sample) for sample in self.splits.known)]
+        return [self.head, *(self.render(sample) for sample in self.splits.known)]
 
     @property
     def usual(self) -> int:
@@ -111,7 +111,7 @@ class SelectionPool:
     by_split: Mapping[str, tuple[Patient, ...]]
 
     @cached_property
-    def known(self) -> tuple[Patient, ...]:
+    def candidates(self) -> tuple[Patient, ...]:
         """The pool: patients who may be shown to others."""
         return (*self.by_split["train"], *self.by_split["pool"])
 
@@ -125,11 +125,11 @@ class SelectionPool:
         material, own = self.material, self.material.settings
         task, ids = material.task, material.pool_ids
         return ExamplePool(
-            self.known,
+            self.candidates,
             self.by_split["valid"],
             task.labels,
             task.question,
-            material.found.of(ids),
+            material.embeddings.of(ids),
             material.words.of(ids),
             partial(embed_texts, model=material.text_model),
             None,
@@ -146,12 +146,12 @@ class SelectionPool:
     def query(self, sample_id: str) -> SelectionQuery:
         """A patient to choose for."""
         patient, material = self.patients[sample_id], self.material
-        [vector], [words] = material.found.of([sample_id]), material.words.of([sample_id])
+        [vector], [words] = material.embeddings.of([sample_id]), material.words.of([sample_id])
         return SelectionQuery(patient, vector, words, self.allowed(patient))
 
     def allowed(self, patient: Patient) -> np.ndarray:
         """bool [n]: who of the pool may be shown to a patient."""
-        pool, times = self.known, self.material.times
+        pool, times = self.candidates, self.material.times
         allowed = allowed_for(patient, pool)
         if times is None:
             return allowed
@@ -167,7 +167,7 @@ class SelectionPool:
 
         BadInput where that holds for all of them, and, without data.earlier, where it holds for anyone at all.
         """
-        pool, test, k = self.known, self.by_split["test"], self.material.settings.k
+        pool, test, k = self.candidates, self.by_split["test"], self.material.settings.k
         if self.material.times is not None:
             few = [patient for patient in test if not self.enough(patient)]
             if few and len(few) == len(test):

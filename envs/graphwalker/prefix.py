@@ -65,10 +65,10 @@ class CachedScorer:
         """As `PlainScorer.score`."""
         pairs = [([token for piece in prompt[:-1] for token in piece], prompt[-1]) for prompt in prompts]
         _count(self.tally, prompts)
-        found = self.engine.score_cached(pairs)
+        results = self.engine.score_cached(pairs)
         read = sum(len(context) + len(target) for context, target in pairs)
-        self.tally.tokens += read - sum(cached for _, cached in found)
-        return [scores for scores, _ in found]
+        self.tally.tokens += read - sum(cached for _, cached in results)
+        return [scores for scores, _ in results]
 
 
 class PrefixScorer:
@@ -95,11 +95,11 @@ class PrefixScorer:
         _count(self.tally, prompts)
         training = self.engine.model.training
         self.engine.model.eval()
-        found: dict[int, tuple[float, ...]] = {}
+        scores: dict[int, tuple[float, ...]] = {}
         for part in self._parts(prompts):
-            found |= zip(part, self._score_part([prompts[i] for i in part]), strict=True)
+            scores |= zip(part, self._score_part([prompts[i] for i in part]), strict=True)
         self.engine.model.train(training)
-        return [found[i] for i in range(len(prompts))]
+        return [scores[i] for i in range(len(prompts))]
 
     def _parts(self, prompts: Sequence[Path]) -> Iterator[list[int]]:
         """Indices of `prompts`, those that share most together, cut so that the inner nodes of a part have at most
@@ -128,11 +128,11 @@ class PrefixScorer:
             self._grow([path for path in wanted if path not in self._kept])
             for path in wanted:
                 self._kept.move_to_end(path)
-        found: dict[int, tuple[float, ...]] = {}
+        scores: dict[int, tuple[float, ...]] = {}
         for batch in self._batches(prompts):
-            found |= zip(batch, self._leaves([prompts[i] for i in batch]), strict=True)
+            scores |= zip(batch, self._leaves([prompts[i] for i in batch]), strict=True)
         self._forget()
-        return [found[i] for i in range(len(prompts))]
+        return [scores[i] for i in range(len(prompts))]
 
     def _grow(self, paths: Sequence[Path]) -> None:
         """Compute the nodes `paths`, whose parents are there."""
@@ -254,13 +254,13 @@ def _placed(pasts: Sequence[Sequence[Layers]], lengths: Sequence[int], room: int
 
     def side(layer: int, which: int) -> torch.Tensor:
         like = nodes[0][1][layer][which]
-        found = like.new_empty(len(pasts), like.shape[0], width + room, like.shape[2])
+        tensor = like.new_empty(len(pasts), like.shape[0], width + room, like.shape[2])
         for row, length in enumerate(lengths):
             if length < width:
-                found[row, :, : width - length] = 0
+                tensor[row, :, : width - length] = 0
         for row, node, start, end in nodes:
-            found[row, :, start:end] = node[layer][which]
-        return found
+            tensor[row, :, start:end] = node[layer][which]
+        return tensor
 
     layers = range(len(nodes[0][1]))
     return Cache(layers=[_Place(side(i, 0), side(i, 1), width, not whole and i == layers[-1]) for i in layers])

@@ -58,8 +58,8 @@ class PretrainingPool:
     @property
     def codes(self) -> list[str]:
         """All there are, in order."""
-        shown = {code for visit in self.visits for part in visit for code in part if code is not None}
-        return sorted(shown.union(*self.rare))
+        codes = {code for visit in self.visits for part in visit for code in part if code is not None}
+        return sorted(codes.union(*self.rare))
 
 
 def material_of(samples: Sequence[Sample]) -> PretrainingPool:
@@ -86,19 +86,19 @@ def practice(
     task: name, question and labels. text: of a sample as prompts show it, whatever its length. compare: whether the
     system compares before it answers.
     """
-    found = material_of(samples)
-    if len(found.visits) < VISITS or sum(map(len, found.rare)) < COUNTING[1]:
+    pool = material_of(samples)
+    if len(pool.visits) < VISITS or sum(map(len, pool.rare)) < COUNTING[1]:
         return None
-    known = [(code, names.get(code, code)) for code in found.codes]
+    code_names = [(code, names.get(code, code)) for code in pool.codes]
     drugs = {code for sample in samples for code in sample.history[-1].medications}
-    words = [f"{'drug' if code in drugs else 'disease'} {name}" for code, name in known]
+    words = [f"{'drug' if code in drugs else 'disease'} {name}" for code, name in code_names]
     compared = (SHARES, "copying") if compare else ()
-    key = ("graphwalker", FORMAT, task, head, found.visits, found.rare, known, *compared)
-    return DemoPretraining(key, partial(_exercises, found, task[2], head, words, text, compare))
+    key = ("graphwalker", FORMAT, task, head, pool.visits, pool.rare, code_names, *compared)
+    return DemoPretraining(key, partial(_exercises, pool, task[2], head, words, text, compare))
 
 
 def _exercises(
-    found: PretrainingPool,
+    pool: PretrainingPool,
     labels: tuple[str, ...],
     head: str,
     words: Sequence[str],
@@ -108,12 +108,12 @@ def _exercises(
     seed: int,
 ) -> PretrainingTasks:
     rng = np.random.default_rng(derive_seed(seed, ROLE))
-    rare = set(found.rare[0]).union(found.rare[1])
-    items = {word for code, word in zip(found.codes, words, strict=True) if code in rare}
+    rare = set(pool.rare[0]).union(pool.rare[1])
+    items = {word for code, word in zip(pool.codes, words, strict=True) if code in rare}
 
     def made(number: int) -> Episode:
         count = int(rng.integers(2, CASES + 1)) if compare else CASES
-        cases = made_up(rng, found, len(labels), count, seen=compare)
+        cases = made_up(rng, pool, len(labels), count, seen=compare)
         return exercise(cases, labels, head, text, number, items if compare else None)
 
     count = max(64, -(-total // PASSES))
@@ -122,33 +122,33 @@ def _exercises(
 
 
 def made_up(
-    rng: np.random.Generator, found: PretrainingPool, labels: int, count: int = CASES, seen: bool = False
+    rng: np.random.Generator, pool: PretrainingPool, labels: int, count: int = CASES, seen: bool = False
 ) -> list[Sample]:
     """`count` cases of one exercise, with the outcomes that their rare codes have in it.
 
     seen: the last one's rare codes are mostly such as the others have.
     """
-    meaning = [rng.integers(0, labels, len(rare)) for rare in found.rare]
-    visits = rng.integers(len(found.visits), size=VISITS)
-    shared = [rng.permutation(len(rare))[: int(rng.integers(*COUNTING))] for rare in found.rare]
+    meaning = [rng.integers(0, labels, len(rare)) for rare in pool.rare]
+    visits = rng.integers(len(pool.visits), size=VISITS)
+    shared = [rng.permutation(len(rare))[: int(rng.integers(*COUNTING))] for rare in pool.rare]
     cases: list[Sample] = []
     for number in range(count):
-        place = rng.choice(visits) if rng.random() < SHARED else rng.integers(len(found.visits))
+        place = rng.choice(visits) if rng.random() < SHARED else rng.integers(len(pool.visits))
         lists: list[tuple[str, ...]] = []
         outcome = 0
         last = seen and number == count - 1
-        shown = {code for case in cases for code in _codes(case)} if last else set[str]()
-        for kind, part in enumerate(found.visits[int(place)]):
+        seen_codes = {code for case in cases for code in _codes(case)} if last else set[str]()
+        for kind, part in enumerate(pool.visits[int(place)]):
             codes: dict[str, None] = {}
-            known = [i for i, rare in enumerate(found.rare[kind]) if rare in shown] if shown else []
+            repeats = [i for i, rare in enumerate(pool.rare[kind]) if rare in seen_codes] if seen_codes else []
             for code in part:
                 if code is None:
-                    own = shared[kind] if rng.random() < SHARED else np.arange(len(found.rare[kind]))
-                    if known:
-                        own = known if rng.random() < SHARED else own
+                    own = shared[kind] if rng.random() < SHARED else np.arange(len(pool.rare[kind]))
+                    if repeats:
+                        own = repeats if rng.random() < SHARED else own
                     drawn = int(rng.choice(own))
                     outcome = max(outcome, int(meaning[kind][drawn]))
-                    codes[found.rare[kind][drawn]] = None
+                    codes[pool.rare[kind][drawn]] = None
                 elif rng.random() < KEPT:
                     codes[code] = None
             lists.append(tuple(codes))
@@ -171,13 +171,13 @@ def exercise(
     rare: Collection[str] | None = None,
 ) -> Episode:
     """One prompt as an episode: all behind the head is the reply. rare: items that count, to be compared as well."""
-    *shown, asked = cases
-    told = "".join(example_text(text(case), labels[case.label]) for case in shown)
-    prompt, answer = f"{told}{asked_text(text(asked))}", labels[asked.label]
+    *examples, asked = cases
+    examples_text = "".join(example_text(text(case), labels[case.label]) for case in examples)
+    prompt, answer = f"{examples_text}{asked_text(text(asked))}", labels[asked.label]
     records = [AuditRecord(Act(AGENT, ROLE, head), Reply(Completion(f"{prompt} {answer}"), asked.label))]
     if rare is not None:
         own = [item for item in items_in(text(asked)) if item in rare]
-        alike = [([item for item in own if item in items_of(text(case))], labels[case.label]) for case in shown]
+        alike = [([item for item in own if item in items_of(text(case))], labels[case.label]) for case in examples]
         seen, whole = comparison(alike), head + prompt
         records.append(AuditRecord(Act(AGENT, "compare", compare_prompt(whole)), Reply(Completion(seen), seen)))
         ask = Act(AGENT, "predict", compared_prompt(whole, seen), labels)

@@ -45,9 +45,9 @@ def react(case: Case[Looks], steps: int = 3) -> EpisodeGenerator:
         thought: Reply = yield Act(
             AGENT, "think", _prompt(case, history, "Thought:"), max_tokens=MAX_TOKENS, step=number, parse=as_text
         )
-        said = f"Thought: {thought.text}\nAction (look at a measurement, or answer):"
+        cue = f"Thought: {thought.text}\nAction (look at a measurement, or answer):"
         action: Reply = yield Act(
-            AGENT, "act", _prompt(case, history, said), ("look", "answer"), step=number, parse=_read(("look", "answer"))
+            AGENT, "act", _prompt(case, history, cue), ("look", "answer"), step=number, parse=_read(("look", "answer"))
         )
         if action.value != "look":
             break

@@ -39,5 +39,5 @@ def sections(run: RunFolder, summary: Mapping[str, Any]) -> list[ReportSection]:
         (NAMES[name], f"{100 * value:.2f}", f"{100 * mean:.2f}±{100 * deviation:.2f}")
         for name, (value, mean, deviation) in content["clinical"].items()
     ]
-    shown = {**content, "clinical": clinical, "rows": content["rows"][:SHOWN], "all": len(content["rows"])}
-    return [ReportSection("Demonstrations", render_section("ghar.envs.graphwalker", "report.html", **shown))]
+    section = {**content, "clinical": clinical, "rows": content["rows"][:SHOWN], "all": len(content["rows"])}
+    return [ReportSection("Demonstrations", render_section("ghar.envs.graphwalker", "report.html", **section))]

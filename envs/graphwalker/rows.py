@@ -39,14 +39,17 @@ class SelectionRows:
 
     def row(self, episode: Episode, case: Case[Looks], variant: Variant) -> dict[str, Any]:
         """shots, scored, walk, cost of an episode; and what the examples say where the majority rule answered."""
-        found = next((r.result for r in episode.trace if isinstance(r.result, Examples)), Examples())
-        labels, picked = self.material.task.labels, found.selection
+        examples = next((r.result for r in episode.trace if isinstance(r.result, Examples)), Examples())
+        labels, picked = self.material.task.labels, examples.selection
         columns: dict[str, Any] = {
-            "retrieved": bool(found.shown),
+            "retrieved": bool(examples.demonstrations),
             "iterations": max(1, len(episode.prediction.history)),
-            "shots": [{"sample_id": s.sample_id, "label": labels[s.label], "gain": s.gain} for s in found.shown],
+            "shots": [
+                {"sample_id": shot.sample_id, "label": labels[shot.label], "gain": shot.gain}
+                for shot in examples.demonstrations
+            ],
             "scored": picked.scored,
-            "cost": asdict(found.cost),
+            "cost": asdict(examples.cost),
             "walk": None,
         }
         if picked.anchors:
@@ -54,9 +57,9 @@ class SelectionRows:
             path = {"anchors": picked.anchors, "frontier": sorted(frontier), "picks": picked.shots}
             columns["walk"] = {name: list(map(int, rows)) for name, rows in path.items()}
         if self.material.settings.entropy_drop:
-            columns["entropy_drop"] = found.entropy_drop if found.shown else 0.0
+            columns["entropy_drop"] = examples.entropy_drop if examples.demonstrations else 0.0
         if variant.who == self.rule and episode.failure is None:
-            columns["label_probabilities"] = list(shares(found, len(labels), self.material.usual))
+            columns["label_probabilities"] = list(shares(examples, len(labels), self.material.usual))
         return columns
 
     def content(self, variant: str, selector: str, rows: Sequence[Row], clinical: Row) -> dict[str, Any]:
@@ -76,7 +79,7 @@ class SelectionRows:
             return None
         row = max(rows, key=lambda row: len(row["walk"]["picks"]))
         graph = self.material.graph
-        [vector] = self.material.found.of([row["sample_id"]])
+        [vector] = self.material.embeddings.of([row["sample_id"]])
         name = f"The cohorts of {len(graph.ids)} patients and the walk for {row['sample_id']}"
         return {"sample_id": row["sample_id"], "svg": cohort_chart(name, _picture(graph, vector, row["walk"]))}
 

@@ -42,23 +42,23 @@ class RarestShared:
     def _compared(self, act: Act) -> str:
         least = -math.log(RARE)
         counting = [[item for item in items if self.weights.get(item, 0.0) >= least] for items in _shared(act)]
-        ends = [act.facts["labels"][case.label] for case in act.facts["evidence"].shown]
+        ends = [act.facts["labels"][case.label] for case in act.facts["evidence"].demonstrations]
         return comparison(list(zip(counting, ends, strict=True)))
 
 
 def _shared(act: Act) -> list[list[str]]:
     """Items that the patient shares with each example, in the patient's order."""
     own = items_in(act.facts["case"].text)
-    return [[item for item in own if item in items_of(case.text)] for case in act.facts["evidence"].shown]
+    return [[item for item in own if item in items_of(case.text)] for case in act.facts["evidence"].demonstrations]
 
 
 def _reply(act: Act, weights: Sequence[float] = ()) -> str:
     if act.role == "predict":
         labels, usual = act.facts["labels"], act.facts["usual"]
-        found = shares(act.facts["evidence"], len(labels), usual, weights)
+        probabilities = shares(act.facts["evidence"], len(labels), usual, weights)
         if act.facts["reply"] == "probability":
-            return f"{found[1]:.2f}"
-        return labels[found.index(max(found))]
+            return f"{probabilities[1]:.2f}"
+        return labels[probabilities.index(max(probabilities))]
     if act.role == "compare":
         return NOTHING
     return "answer" if "answer" in act.choices else THOUGHT
@@ -75,7 +75,7 @@ def shares(examples: Examples, labels: int, usual: int, weights: Sequence[float]
     total = sum(weights)
     if not total:
         return tuple(float(label == usual) for label in range(labels))
-    found = [0.0] * labels
-    for case, weight in zip(examples.shown, weights, strict=True):
-        found[case.label] += weight
-    return tuple(weight / total for weight in found)
+    sums = [0.0] * labels
+    for case, weight in zip(examples.demonstrations, weights, strict=True):
+        sums[case.label] += weight
+    return tuple(weight / total for weight in sums)

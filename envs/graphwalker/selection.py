@@ -111,8 +111,8 @@ class WalkEpisodes:
             current, shots = gain_of(current, gains[row]), (*shots, row)
             for other in case.near(row):
                 entered.setdefault(int(other), len(shots))
-        found = Selection(shots, tuple(step.gain for step in steps), scored, case.anchors, tuple(steps))
-        return WalkPrediction(None, selection=found)
+        selection = Selection(shots, tuple(step.gain for step in steps), scored, case.anchors, tuple(steps))
+        return WalkPrediction(None, selection=selection)
 
     def _gains(
         self, case: WalkStart, current: float, shots: Shots, rows: Shots
@@ -122,8 +122,8 @@ class WalkEpisodes:
 
     def _pick(self, facts: Mapping[str, Any]) -> Act:
         case, frontier, gains = facts["case"], facts["frontier"], facts["gains"]
-        told = {row: f", {gain:.4f}" for row, gain in gains.items()}
-        lines = [f"{row}: {case.likeness[row]:.3f}{told.get(row, '')}" for row in frontier]
+        notes = {row: f", {gain:.4f}" for row, gain in gains.items()}
+        lines = [f"{row}: {case.likeness[row]:.3f}{notes.get(row, '')}" for row in frontier]
         prompt = self.template.render(
             patient=case.sample_id,
             budget=self.spec.budget,
@@ -137,15 +137,15 @@ class WalkEpisodes:
 
 
 def _read(choices: Sequence[str], reply: str) -> Parsed:
-    said = reply.strip()
-    if said not in choices:
+    choice = reply.strip()
+    if choice not in choices:
         return Parsed(None, "no_candidate")
-    return Parsed(None if said == STOP else int(said))
+    return Parsed(None if choice == STOP else int(choice))
 
 
 def _measure(case: WalkStart, sets: tuple[Shots, ...]) -> Generator[MeasureSets, Evidence, list[float]]:
-    found = yield MeasureSets(case.sample_id, None, len(sets), sets=sets)
-    return [passage.score for passage in found.passages]
+    evidence = yield MeasureSets(case.sample_id, None, len(sets), sets=sets)
+    return [passage.score for passage in evidence.passages]
 
 
 def walk_scene(episodes: WalkEpisodes, corpus: Corpus, cases: Sequence[WalkStart]) -> Scene:
@@ -158,8 +158,8 @@ def _earned(act: Act) -> float:
 
 
 def _reward(episode: Episode, case: WalkStart) -> EpisodeReward:
-    found = episode.prediction
-    gains = found.selection.gains if isinstance(found, WalkPrediction) else ()
+    prediction = episode.prediction
+    gains = prediction.selection.gains if isinstance(prediction, WalkPrediction) else ()
     per_turn = tuple({"gain": gain} for gain in gains) + tuple({} for _ in episode.turns[len(gains) :])
     return EpisodeReward({"gain": sum(gains)}, sum(gains), per_turn, "shared")
 
@@ -183,6 +183,6 @@ def sets_of(request: Retrieve) -> tuple[Shots, ...]:
 def evidence_of(request: Retrieve, values: Sequence[float]) -> Evidence:
     passages = []
     for shots, value in zip(sets_of(request), values, strict=True):
-        told = " ".join(map(str, shots)) or "no example"
-        passages.append(Passage(f"{told}: {value:.4f} nats", "set", -1, float(value), shots[-1] if shots else -1))
+        label = " ".join(map(str, shots)) or "no example"
+        passages.append(Passage(f"{label}: {value:.4f} nats", "set", -1, float(value), shots[-1] if shots else -1))
     return Evidence(tuple(passages))

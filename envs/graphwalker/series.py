@@ -56,11 +56,11 @@ def series_material(
     cache = Path(config.data.cache)
     encode = partial(embed, task=task, splits=splits, cache=cache, seed=config.seed, text_model=model)
     words = encode("text")
-    found = words if encoder == "text" else encode(encoder, training=training)
-    piece = partial(_piece, found if settings.variant == "show_encoder" else None, task)
+    embeddings = words if encoder == "text" else encode(encoder, training=training)
+    piece = partial(_piece, embeddings if settings.variant == "show_encoder" else None, task)
     head = head_text(task, splits.train[0].history.features)
     return EncodedCases(
-        settings, config.seed, task, head, splits, found, words, model, piece, table, looks,
+        settings, config.seed, task, head, splits, embeddings, words, model, piece, table, looks,
         selectors=get_args(Name), generated=cohort.generated, credentialed=records.credentialed(cohort),
         left_out=left_out, audit=_audit(cohort, splits.test[:AUDITED], config.data.leakage, read),
     )  # fmt: skip
@@ -96,31 +96,33 @@ def _audit(
     people, names = {sample.subject_id for sample in samples}, {sample.sample_id for sample in samples}
     theirs = pl.col("subject_id").is_in(people)
     some = replace(cohort, table=cohort.scan().filter(theirs).collect(), visits=cohort.visits.filter(theirs))
-    found = {}
+    exposures = {}
     for mode in LEAKAGES:
-        shown = samples
+        cases = samples
         if mode != used:
-            shown = [sample for sample in read(some, leakage=mode)[1] if sample.sample_id in names]
-        found[mode] = exposure(cohort if mode == used else some, shown)
-    return as_plain(used, found)
+            cases = [sample for sample in read(some, leakage=mode)[1] if sample.sample_id in names]
+        exposures[mode] = exposure(cohort if mode == used else some, cases)
+    return as_plain(used, exposures)
 
 
-def _piece(shown: Embeddings | None, task: Task, prompt: Prompt, reader: Reader, sample: Sample[TimeSeries]) -> Patient:
-    return prompt.patient(sample, None if shown is None else _estimate(shown, task, sample.sample_id))
+def _piece(
+    embeddings: Embeddings | None, task: Task, prompt: Prompt, reader: Reader, sample: Sample[TimeSeries]
+) -> Patient:
+    return prompt.patient(sample, None if embeddings is None else _estimate(embeddings, task, sample.sample_id))
 
 
-def _estimate(found: Embeddings, task: Task, sample_id: str) -> str:
+def _estimate(embeddings: Embeddings, task: Task, sample_id: str) -> str:
     """What the encoder predicts, for variant show_encoder: the probability of "yes", or the likeliest class."""
-    shares = found.probabilities[found.row_of[sample_id]]
+    shares = embeddings.probabilities[embeddings.row_of[sample_id]]
     return f"{shares[1]:.2f}" if len(shares) == 2 else task.labels[int(shares.argmax())]
 
 
 def looks(sample: Sample[TimeSeries]) -> Mapping[str, str]:
     """What ReAct sees of each measurement that was taken."""
-    found = {}
+    summaries = {}
     for i, code in enumerate(sample.history.features):
         values = sample.history.values[:, i][~np.isnan(sample.history.values[:, i])]
         if len(values):
             first, last, low, high = (number(v) for v in (values[0], values[-1], values.min(), values.max()))
-            found[name_of(code)] = f"first {first}, last {last}, lowest {low}, highest {high}"
-    return found
+            summaries[name_of(code)] = f"first {first}, last {last}, lowest {low}, highest {high}"
+    return summaries

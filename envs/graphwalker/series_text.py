@@ -78,8 +78,8 @@ def _table(sample: Sample[TimeSeries], first: int, name_of: Callable[[str], str]
     for i, code in enumerate(sample.history.features):
         if np.isnan(sample.history.values[:, i]).all():
             continue
-        known = (("unit", UNITS.get(code)), ("usual range", USUAL.get(code)))
-        about = ", ".join(f"{what}: {value}" for what, value in known if value)
+        facts = (("unit", UNITS.get(code)), ("usual range", USUAL.get(code)))
+        about = ", ".join(f"{what}: {value}" for what, value in facts if value)
         values = ", ".join(number(value) for value in sample.history.values[first:, i])
         lines.append(f"{name_of(code)}{f' ({about})' if about else ''}: [{values}]")
     return "\n".join(lines)

@@ -82,13 +82,13 @@ def assemble(material: EncodedCases[Any], config: Config, reader: Reader) -> Sys
     variants = variants_of(material.selectors)
     encoded: dict[str, tuple[float, ...]] = {}  # goes with the episodes to other processes
     if config.task.name.startswith(PREFIX):
-        found = material.found
-        encoded = {name: tuple(map(float, found.probabilities[row])) for name, row in found.row_of.items()}
+        embeddings = material.embeddings
+        encoded = {name: tuple(map(float, embeddings.probabilities[row])) for name, row in embeddings.row_of.items()}
         variants[ENCODER] = Variant(ENCODER, "EHR encoder alone", EncoderSpec(), who="")
     exams = {exam.sample_id: exam for exam in everyone(material.splits)} if task.name == MEDQA else None
     clinical = ClinicalNumbers(task, cast("Mapping[str, TextSample[ChoiceQuestion]] | None", exams))
     rows = SelectionRows(material, RULE, sum(patient.dropped > 0 for patient in walkers.patients.values()))
-    weights = cache(lambda: rarity([patient.text for patient in walkers.known]).weights)
+    weights = cache(lambda: rarity([patient.text for patient in walkers.candidates]).weights)
     lists = "time_series" not in material.selectors and exams is None  # of visits, whose items are codes
     return System(
         NAME, task, (AGENT,), spec.roles, _cases(walkers), ExampleEpisodes(spec, encoded).episode, corpus,
@@ -164,8 +164,8 @@ def counts(material: EncodedCases[Any], without: int) -> dict[str, int]:
     """How many cases there are, and, with data.earlier, how many of the test are shown no example."""
     parts = {"train": material.splits.train, "validation": material.splits.valid, "test": material.splits.test}
     parts |= {"pool": material.splits.pool} if material.splits.pool else {}
-    found = {f"{name} samples": len(samples) for name, samples in parts.items()} | dict(material.left_out)
-    return found if material.times is None else {**found, "test samples with too few outcomes known before": without}
+    sizes = {f"{name} samples": len(samples) for name, samples in parts.items()} | dict(material.left_out)
+    return sizes if material.times is None else {**sizes, "test samples with too few outcomes known before": without}
 
 
 def examples(
@@ -176,13 +176,13 @@ def examples(
     system: this one, `read_by` whoever reads the prompts. BadInput for a selector that this reader does not allow.
     """
     system.variant(selector)  # BadInput for one that this task has not
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for split in splits:
         cases = getattr(system.cases, split)
         asked = [SelectExamples(case.text, sample_id=case.sample_id, selector=selector) for case in cases]
         for case, evidence in zip(cases, system.corpus.retrieve(asked), strict=True):
-            found[case.sample_id] = earlier(getattr(evidence, "shown", ()), system.task.labels)
-    return found
+            texts[case.sample_id] = earlier(getattr(evidence, "demonstrations", ()), system.task.labels)
+    return texts
 
 
 def _cases(walkers: SelectionPool) -> Splits[Case[Looks]]:
@@ -217,10 +217,10 @@ def _summary(
 ) -> dict[str, Any]:
     """What the report shows of the main variant, or of the first one played, under "selection"; and the audit."""
     own = [name for name in (MAIN, *played) if name in played and name in variants]
-    known = {} if audit is None else {"audit": audit}
+    audit_part = {} if audit is None else {"audit": audit}
     if not own:
-        return known
+        return audit_part
     name = own[0]
     draw = {"seed": config.seed, "resamples": config.eval.bootstrap}
-    shown = rows.content(name, variants[name].spec.selector, played[name], clinical.clinical(played[name], draw))
-    return {"selection": shown, **known}
+    selection = rows.content(name, variants[name].spec.selector, played[name], clinical.clinical(played[name], draw))
+    return {"selection": selection, **audit_part}

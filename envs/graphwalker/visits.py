@@ -32,15 +32,15 @@ def visits_material(records: Records, settings: Settings) -> EncodedCases[Sample
     text = partial(_text, names, config.env.prompts)
     views = visit_lists(samples, partial(_name, names), style=config.env.prompts, budget=sys.maxsize, count=len)
     vectors = embed_texts([view.text for view in views], model)
-    found = text_vectors(tuple(sample.sample_id for sample in samples), vectors)
-    piece, shown = partial(_piece, names, config.env), partial(_whole, text)
+    embeddings = text_vectors(tuple(sample.sample_id for sample in samples), vectors)
+    piece, render = partial(_piece, names, config.env), partial(_whole, text)
     task, head = records.task, visits_head(records.task)
     exercises = None
     if config.model.kind == "demo":
-        exercises = practice((task.name, task.question, task.labels), head, splits.known, names, shown,
+        exercises = practice((task.name, task.question, task.labels), head, splits.known, names, render,
                              settings.inference == "compare")  # fmt: skip
     return EncodedCases(
-        settings, config.seed, task, head, splits, found, found, model, piece, shown,
+        settings, config.seed, task, head, splits, embeddings, embeddings, model, piece, render,
         no_looks, selectors=WITHOUT_SERIES, generated=records.cohort.generated,
         credentialed=records.credentialed(records.cohort), times=_times(samples) if config.data.earlier else None,
         practice=exercises, ceilings=partial(_ceilings, records, settings.k),
@@ -58,8 +58,8 @@ def _ceilings(records: Records, k: int, asked: Sequence[int]) -> Mapping[str, fl
 
 def _times(samples: Sequence[Sample]) -> dict[str, tuple[int, int]]:
     """When each sample is predicted, and when its outcome is known."""
-    known = known_by(samples).tolist()
-    return {s.sample_id: (micros(s.prediction_time), at) for s, at in zip(samples, known, strict=True)}
+    outcome_times = known_by(samples).tolist()
+    return {s.sample_id: (micros(s.prediction_time), at) for s, at in zip(samples, outcome_times, strict=True)}
 
 
 def text_vectors(ids: tuple[str, ...], vectors: np.ndarray) -> Embeddings:

@@ -143,17 +143,17 @@ class TokenGame:
 
 @dataclass(eq=False)
 class TokenPlay:
-    """said: by place, the prompt's ids and those of the reply so far, until it is whole."""
+    """tokens: by place, the prompt's ids and those of the reply so far, until it is whole."""
 
     game: TokenGame
     paused: SteppedEpisode
-    said: dict[int, tuple[tuple[int, ...], list[int]]] = field(default_factory=dict)
+    tokens: dict[int, tuple[tuple[int, ...], list[int]]] = field(default_factory=dict)
 
     def observe(self, place: int | None) -> dict[str, np.ndarray]:
         seen = np.zeros(HEADER + self.game.context, np.int32)
         if place is None:
             return {"observation": seen, "action_mask": only_waiting(self.game.codec.size)}
-        act, (prompt, reply) = self.paused.acts[place], self._said(place)
+        act, (prompt, reply) = self.paused.acts[place], self._encode(place)
         ids = (*prompt, *reply)
         if len(ids) > self.game.context:
             raise BadInput(f"A prompt needs {len(ids)} tokens: make the game with a context above {self.game.context}.")
@@ -163,7 +163,7 @@ class TokenPlay:
         return {"observation": seen, "action_mask": self._mask(act)}
 
     def act(self, place: int, action: object) -> None:
-        act, (prompt, reply) = self.paused.acts[place], self._said(place)
+        act, (prompt, reply) = self.paused.acts[place], self._encode(place)
         chosen = within(action, self._mask(act))
         if act.choices:
             self._finish(place, Completion(act.choices[chosen], prompt))
@@ -175,10 +175,10 @@ class TokenPlay:
             finish = "stop" if ended else "length"
             self._finish(place, Completion(text, prompt, tuple(reply), finish_reason=finish))
 
-    def _said(self, place: int) -> tuple[tuple[int, ...], list[int]]:
-        if place not in self.said:
-            self.said[place] = (tuple(self.game.codec.encode(self.paused.acts[place].prompt)), [])
-        return self.said[place]
+    def _encode(self, place: int) -> tuple[tuple[int, ...], list[int]]:
+        if place not in self.tokens:
+            self.tokens[place] = (tuple(self.game.codec.encode(self.paused.acts[place].prompt)), [])
+        return self.tokens[place]
 
     def _mask(self, act: Act) -> np.ndarray:
         mask = np.zeros(self.game.codec.size, np.int8)
@@ -189,7 +189,7 @@ class TokenPlay:
         return 1 if act.choices else act.max_tokens - len(reply)
 
     def _finish(self, place: int, completion: Completion) -> None:
-        del self.said[place]
+        del self.tokens[place]
         self.paused.answer(place, completion)
 
 
@@ -206,8 +206,8 @@ def within(action: object, mask: np.ndarray) -> int:
         raise InvalidAction(f"An action is a whole number, not {type(action).__name__}: {action!r}")
     if not 0 <= action < len(mask) or not mask[action]:
         allowed = np.flatnonzero(mask)
-        shown = ", ".join(map(str, allowed[:8])) + (" ..." if len(allowed) > 8 else "")
-        raise InvalidAction(f"Action {action} is outside the action mask, which allows {shown} here.")
+        choices = ", ".join(map(str, allowed[:8])) + (" ..." if len(allowed) > 8 else "")
+        raise InvalidAction(f"Action {action} is outside the action mask, which allows {choices} here.")
     return int(action)
 
 

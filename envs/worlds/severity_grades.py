@@ -99,8 +99,8 @@ def grade_in(name: str, context: str) -> int | None:
 def reading_of(topic: str, context: str) -> StatedGrade:
     """`reading` of "disease <name>" or "drug <name>"; a drug's grade stands behind its target alone (`RELATIONS`)."""
     kind, name = topic.split(" ", 1)
-    found = reading(name, context)
-    return found if kind != "drug" or found.target is not None else StatedGrade(None)
+    stated_grade = reading(name, context)
+    return stated_grade if kind != "drug" or stated_grade.target is not None else StatedGrade(None)
 
 
 def reading(name: str, context: str) -> StatedGrade:
@@ -109,8 +109,8 @@ def reading(name: str, context: str) -> StatedGrade:
     clauses = [plain(clause) for clause in re.split(r"[.;\n]", context)]
     own = _about(name, clauses)
     behind = list(dict.fromkeys(target for clause in own for target in _targets(name, clause)))
-    told = {target: _highest(_about(target, clauses)) for target in behind}
-    graded = [(grade, target) for target, grade in told.items() if grade is not None]
+    grades = {target: _highest(_about(target, clauses)) for target in behind}
+    graded = [(grade, target) for target, grade in grades.items() if grade is not None]
     if behind:
         return StatedGrade(*max(graded)) if graded else StatedGrade(None, behind[0])
     return StatedGrade(_highest(own))
@@ -157,9 +157,9 @@ def pointer_codes(world: World) -> dict[str, str]:
 
 def with_pointers(knowledge: Knowledge, world: World | None, names: Mapping[str, str]) -> Knowledge:
     """The same, and where to ask about the pointers of further sources; those that ask nothing are harmless."""
-    found = {} if world is None else pointers(world, names)
-    harmless = {topic: 0 for topic, part in found.items() if not part}
-    asked = {topic: part for topic, part in found.items() if part}
+    relations = {} if world is None else pointers(world, names)
+    harmless = {topic: 0 for topic, part in relations.items() if not part}
+    asked = {topic: part for topic, part in relations.items() if part}
     return replace(knowledge, grades={**knowledge.grades, **harmless}, relations={**knowledge.relations, **asked})
 
 
@@ -217,8 +217,8 @@ class MeanLabels(Knowledge):
     def about(self, subject: int) -> Knowledge:
         """The same without the labels of one patient: nobody is graded by his own outcome."""
         others = {
-            topic: [pair for pair in found if pair[0] != subject] if any(s == subject for s, _ in found) else found
-            for topic, found in self.labels.items()
+            topic: [pair for pair in pairs if pair[0] != subject] if any(s == subject for s, _ in pairs) else pairs
+            for topic, pairs in self.labels.items()
         }
         return replace(self, grades=_means(others, self.top, self.least), labels=others)
 
@@ -229,13 +229,13 @@ def mean_labels(seen: Sequence[tuple[int, Sequence[str], int]], top: int, least:
     for subject, topics, label in seen:
         for topic in topics:
             labels.setdefault(topic, []).append((subject, label))
-    often = {topic: found for topic, found in labels.items() if len(found) >= least}
+    often = {topic: pairs for topic, pairs in labels.items() if len(pairs) >= least}
     return MeanLabels(_means(often, top, least), RELATIONS, SpreadRule(top), labels=often, top=top, least=least)
 
 
 def _means(labels: Mapping[str, Sequence[tuple[int, int]]], top: int, least: int) -> dict[str, int]:
     return {
-        topic: round(sum(label for _, label in found) / len(found) * (story.GRADES - 1) / top)
-        for topic, found in labels.items()
-        if len(found) >= least
+        topic: round(sum(label for _, label in pairs) / len(pairs) * (story.GRADES - 1) / top)
+        for topic, pairs in labels.items()
+        if len(pairs) >= least
     }

@@ -97,7 +97,7 @@ class Lenient(TokenPlay):
     def act(self, place, action) -> None:
         act = self.paused.acts[place]
         if act.choices:
-            self._finish(place, Completion(act.choices[action % len(act.choices)], self._said(place)[0]))
+            self._finish(place, Completion(act.choices[action % len(act.choices)], self._encode(place)[0]))
         else:
             super().act(place, action)
 

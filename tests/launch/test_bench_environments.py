@@ -8,11 +8,11 @@ import pytest
 
 from benchmarks.environments import PAGE, measured, table
 from ghar.envs.demo import ETA
-from ghar.envs.register import GAMES, known_scores, make
+from ghar.envs.register import GAMES, load_scores, make
 
 
 def test_every_id_has_numbers_on_the_page_and_in_its_metadata() -> None:
-    scores = known_scores()
+    scores = load_scores()
     assert list(scores) == [f"ghar/{name}-v0" for name in GAMES]
     assert table(scores) in PAGE.read_text(), "python benchmarks/run.py environments"
     assert make("KARE").metadata["reward"] == scores["ghar/KARE-v0"]["reward"]
@@ -24,7 +24,7 @@ def test_every_id_has_numbers_on_the_page_and_in_its_metadata() -> None:
 
 def test_what_is_written_down_is_what_is_measured() -> None:
     """Of the quickest id, anew."""
-    kept = known_scores()["ghar/GraphWalker-v0"]
+    kept = load_scores()["ghar/GraphWalker-v0"]
     assert measured("GraphWalker", 200) == kept
 
 

@@ -54,10 +54,10 @@ class AnswerMemory:
 
     @cached_property
     def _answers(self) -> dict[object, Counter[int]]:
-        found: dict[object, Counter[int]] = defaultdict(Counter)
+        answers: dict[object, Counter[int]] = defaultdict(Counter)
         for question in self.train:
-            found[self.key(question)][question.label] += 1
-        return found
+            answers[self.key(question)][question.label] += 1
+        return answers
 
 
 @dataclass(frozen=True, eq=False)

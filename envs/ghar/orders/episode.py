@@ -52,8 +52,8 @@ class ReadReply:
     def __call__(self, reply: str) -> Parsed:
         if reply.strip() in self.choices:
             return Parsed(self.value(reply.strip()))
-        found = parse_choice(reply, self.choices)
-        return found if found.error else Parsed(self.value(found.value))
+        parsed = parse_choice(reply, self.choices)
+        return parsed if parsed.error else Parsed(self.value(parsed.value))
 
 
 class OrderEpisodes:
@@ -104,8 +104,8 @@ class OrderEpisodes:
             question, "summarise", history, query=query, evidence=evidence, choices=choices,
             parse=ReadReply(choices, choices.index),
         )  # fmt: skip
-        found = f"condition {low.value}" if low.value else NOTHING_FOUND
-        return ReasoningStep(query, found, True, () if path is None else (path,), int(path is None), 0, evidence.text)
+        answer = f"condition {low.value}" if low.value else NOTHING_FOUND
+        return ReasoningStep(query, answer, True, () if path is None else (path,), int(path is None), 0, evidence.text)
 
     def _asked(self, question: OrderQuestion, history: tuple[ReasoningStep, ...]):
         """Agent-Top's query, and its partition: None where it could not be read."""

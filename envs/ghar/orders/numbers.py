@@ -42,9 +42,9 @@ def order_numbers(rows: Sequence[Row], draw: dict[str, int]) -> dict[str, Any]:
     narrow: numbers that are no mean over questions have none.
     """
     drawn = _Draw(rows, draw)
-    found = policy_summary(rows, LABELS, **draw)
-    found |= {name: [*value[:1], None, None] for name, value in found.items() if _has_interval(name, value)}
-    usual = found["answers"]["usual"]
+    numbers = policy_summary(rows, LABELS, **draw)
+    numbers |= {name: [*value[:1], None, None] for name, value in numbers.items() if _has_interval(name, value)}
+    usual = numbers["answers"]["usual"]
     means = {
         "accuracy": [row["correct"] for row in rows],
         "over_usual": [row["correct"] - (row["label"] == usual) for row in rows],
@@ -53,18 +53,18 @@ def order_numbers(rows: Sequence[Row], draw: dict[str, int]) -> dict[str, Any]:
         **{name: [row[name] for row in rows] for name in ("named", "retrievals", "iterations", "seconds")},
         **({"reward": [row["reward"] for row in rows]} if acted(rows) else {}),
     }
-    found |= {name: drawn.mean([float(value) for value in values]).as_list() for name, values in means.items()}
+    numbers |= {name: drawn.mean([float(value) for value in values]).as_list() for name, values in means.items()}
     searches, conditions = (sum(row[name] for row in rows) for name in ("retrievals", "conditions"))
-    return found | {"retrievals_per_condition": [searches / conditions] * 3}
+    return numbers | {"retrievals_per_condition": [searches / conditions] * 3}
 
 
 def by_group(rows: Mapping[str, Sequence[Row]], draw: dict[str, int]) -> dict[str, Any]:
     """For summary.json, "orders": variant -> group -> number -> [value, low, high], and "differences" of the variant
     trained last, or the first, less the others; patients and drugs are drawn."""
-    found: dict[str, Any] = {}
+    by_variant: dict[str, Any] = {}
     for variant, every in rows.items():
         parts = {"all": every} | {group: [row for row in every if row["group"] == group] for group in GROUPS}
-        found[variant] = {
+        by_variant[variant] = {
             group: {"n": len(own)} | {
                 name: _Draw(own, draw).mean([float(row[key]) for row in own]).as_list() for name, key in _columns(own)
             }
@@ -72,15 +72,15 @@ def by_group(rows: Mapping[str, Sequence[Row]], draw: dict[str, int]) -> dict[st
         }  # fmt: skip
     main = MAIN if MAIN in rows else next(iter(rows))
     apart = {f"{main} - {name}": _difference(rows[main], own, draw) for name, own in rows.items() if name != main}
-    return {"orders": found, "differences": apart}
+    return {"orders": by_variant, "differences": apart}
 
 
 def _difference(a: Sequence[Row], b: Sequence[Row], draw: dict[str, int]) -> dict[str, Any]:
     """`ghar.metrics.policy.compare` with patients and drugs drawn."""
     columns = {"accuracy": "correct", **({"reward": "reward"} if acted(a) and acted(b) else {})}
-    found = {name: order_difference(a, b, key, draw).as_list() for name, key in columns.items()}
+    differences = {name: order_difference(a, b, key, draw).as_list() for name, key in columns.items()}
     alike = [one["prediction"] is not None and one["prediction"] == two["prediction"] for one, two in paired(a, b)]
-    return {**found, "same": float(np.mean(alike))}
+    return {**differences, "same": float(np.mean(alike))}
 
 
 def _has_interval(name: str, value: object) -> bool:
@@ -114,9 +114,9 @@ def _in_order(of: Sequence[Row], rows: Sequence[Row], column: str) -> list[float
 def _over_seeds(rows: Sequence[Row], values: Sequence[Sequence[float]], draw: dict[str, int]) -> Interval:
     table = np.array(values)  # [seeds, questions]
     weights = _Draw(rows, draw).weights
-    found = weights @ table.T / weights.sum(axis=1, keepdims=True)  # [resamples, seeds]
-    together, each = found.mean(axis=1), table.mean(axis=1)
-    drawn = together + between_seeds(each, found - together[:, None], draw["seed"])
+    resampled_means = weights @ table.T / weights.sum(axis=1, keepdims=True)  # [resamples, seeds]
+    together, each = resampled_means.mean(axis=1), table.mean(axis=1)
+    drawn = together + between_seeds(each, resampled_means - together[:, None], draw["seed"])
     low, high = np.percentile(drawn, [2.5, 97.5])
     return Interval(float(each.mean()), float(low), float(high))
 

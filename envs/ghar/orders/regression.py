@@ -31,8 +31,8 @@ class FactRegression:
     def __call__(self, act: Act) -> str:
         question, history = act.facts["question"], act.facts["history"]
         if act.role != "summarise":
-            found = confirmed(history)
-            return f"yes {found}" if found else "no"
+            condition = confirmed(history)
+            return f"yes {condition}" if condition else "no"
         number = len(history)
         features = fact_features(question.drug, question.conditions[number], act.facts["evidence"])
         return question.conditions[number] if self._model.predict(features[None])[0] else NONE
@@ -42,8 +42,8 @@ class FactRegression:
         from sklearn.linear_model import LogisticRegression
 
         asked = [(q, number) for q in self.train[:MOST_QUESTIONS] for number in range(len(q.conditions))]
-        found = self.search([fixed_query(question, number) for question, number in asked])
-        read = zip(asked, found, strict=True)
+        evidence = self.search([fixed_query(question, number) for question, number in asked])
+        read = zip(asked, evidence, strict=True)
         rows = [fact_features(q.drug, q.conditions[number], facts) for (q, number), facts in read]
         return LogisticRegression().fit(np.stack(rows), [number in question.against for question, number in asked])
 
@@ -51,9 +51,9 @@ class FactRegression:
 def fact_features(drug: str, condition: str, evidence: Evidence) -> np.ndarray:
     """float64 [3] of facts that name the drug: how many, and the largest share of their disease's words that the
     condition has and of the condition's words that they have."""
-    said, shares = set(disease_key(condition).split()), [(0.0, 0.0)]
+    words, shares = set(disease_key(condition).split()), [(0.0, 0.0)]
     for ends in (fact_ends(passage.text) for passage in evidence.passages):
         if drug in ends:
             named = set(disease_key(ends[1] if ends[0] == drug else ends[0]).split())
-            shares.append((len(said & named) / max(1, len(named)), len(said & named) / max(1, len(said))))
+            shares.append((len(words & named) / max(1, len(named)), len(words & named) / max(1, len(words))))
     return np.array([len(shares) - 1, *np.max(shares, axis=0)])

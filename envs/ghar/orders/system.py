@@ -138,12 +138,12 @@ def _variants(spec: OrderSpec, partitions: Sequence[Any], settings: Settings) ->
 
     learned = episodes(settings.decision)
     direct = DirectAnswer(learned)
-    found = [Variant(name, title, direct, name) for name, title in BASELINES.items()]
-    found += [
+    variants = [Variant(name, title, direct, name) for name, title in BASELINES.items()]
+    variants += [
         Variant(name, title, episodes("learned" if stops else "always"), name)
         for name, (title, _, _, stops) in SCRIPTED.items()
     ]
-    found += [
+    variants += [
         Variant(
             REGRESSION, "Searches are fixed, a regression reads", episodes("always", reads=True), REGRESSION
         ),
@@ -155,7 +155,7 @@ def _variants(spec: OrderSpec, partitions: Sequence[Any], settings: Settings) ->
         Variant("ghar_sft", "GHAR after SFT", learned, "sft"),
         Variant(MAIN, "GHAR after RL", learned),
     ]
-    return {variant.name: variant for variant in found}
+    return {variant.name: variant for variant in variants}
 
 
 def _baselines(

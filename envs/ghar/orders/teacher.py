@@ -36,7 +36,7 @@ class OrderTeacher:
     def __call__(self, act: Act) -> str:
         question: OrderQuestion = act.facts["question"]
         history: tuple[ReasoningStep, ...] = act.facts["history"]
-        found = confirmed(history)
+        condition = confirmed(history)
         asked = len(history) * self._size(question)
         if act.role == "retrieve":
             return "yes"
@@ -49,8 +49,8 @@ class OrderTeacher:
         if act.role == "summarise":
             return reading_choices(question)[self._read(question, act.facts["evidence"], asked)]
         if act.role == "continue":
-            return ANSWER if (found and self.stops) or asked >= len(question.conditions) else SEARCH
-        return f"yes {found}" if found else "no"
+            return ANSWER if (condition and self.stops) or asked >= len(question.conditions) else SEARCH
+        return f"yes {condition}" if condition else "no"
 
     def _size(self, question: OrderQuestion) -> int:
         return self.at_once or 1 + derive_seed("habit", question.sample_id) % MOST

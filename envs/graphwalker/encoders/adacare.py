@@ -33,7 +33,7 @@ class AdaCare(nn.Module):
 
     def forward(self, batch: SeriesBatch) -> Output:
         static = batch.static[:, None].expand(-1, batch.filled.shape[1], -1)
-        x = torch.cat([batch.filled, batch.known.to(batch.filled.dtype), static], dim=-1)
+        x = torch.cat([batch.filled, batch.observed.to(batch.filled.dtype), static], dim=-1)
         by_channel = x.transpose(1, 2)
         scales = [conv(F.pad(by_channel, (gap, 0))) for conv, gap in zip(self.convolutions, DILATIONS, strict=True)]
         changes = torch.cat(scales, 1).transpose(1, 2).relu()

@@ -46,14 +46,14 @@ class FeatureScale:
 class SeriesBatch:
     """b samples of at most T steps, shorter ones padded at the end.
 
-    values: float32 [b, T, F], 0 where not measured; known: bool [b, T, F], whether measured. filled: float32 [b, T, F],
-    the last value up to that step, 0 (the training mean) before the first. hours: float32 [b, T]. real: bool [b, T],
-    whether a step is none of the padding. labels: int64 [b]. static: float32 [b, 2S], the static numbers, 0 (the
-    training mean) where not known, and whether each is known.
+    values: float32 [b, T, F], 0 where not measured; observed: bool [b, T, F], whether measured. filled: float32
+    [b, T, F], the last value up to that step, 0 (the training mean) before the first. hours: float32 [b, T]. real:
+    bool [b, T], whether a step is none of the padding. labels: int64 [b]. static: float32 [b, 2S], the static numbers,
+    0 (the training mean) where not known, and whether each is known.
     """
 
     values: Tensor
-    known: Tensor
+    observed: Tensor
     filled: Tensor
     hours: Tensor
     real: Tensor
@@ -81,18 +81,18 @@ class Output(NamedTuple):
 def fit_scale(samples: Sequence[Sample[TimeSeries]]) -> FeatureScale:
     """Mean and deviation by feature; a feature that was never measured, or never varied, gets 0 or 1 for it."""
     features = samples[0].history.features
-    known = np.concatenate([known_of(sample, features) for sample in samples])
-    moments = _moments(np.concatenate([sample.history.values for sample in samples]), known)
+    observed = np.concatenate([observation_mask(sample, features) for sample in samples])
+    moments = _moments(np.concatenate([sample.history.values for sample in samples]), observed)
     static = _static_of(samples, len(samples[0].history.static))
     return FeatureScale(features, *moments, *_moments(static, ~np.isnan(static)))
 
 
-def _moments(values: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _moments(values: np.ndarray, observed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and deviation of each column's known values, 0 or 1 where there is none."""
-    values = np.where(known, values, 0).astype(np.float64)
-    count = np.maximum(known.sum(0), 1)
+    values = np.where(observed, values, 0).astype(np.float64)
+    count = np.maximum(observed.sum(0), 1)
     mean = values.sum(0) / count
-    deviation = np.sqrt((known * (values - mean) ** 2).sum(0) / count)
+    deviation = np.sqrt((observed * (values - mean) ** 2).sum(0) / count)
     return mean, np.where(deviation > 1e-6, deviation, 1.0)
 
 
@@ -107,7 +107,7 @@ def _static_of(samples: Sequence[Sample[TimeSeries]], width: int) -> np.ndarray:
     return np.array([sample.history.static for sample in samples], np.float64).reshape(len(samples), width)
 
 
-def known_of(sample: Sample[TimeSeries], features: tuple[str, ...]) -> np.ndarray:
+def observation_mask(sample: Sample[TimeSeries], features: tuple[str, ...]) -> np.ndarray:
     """bool [T, F]: measured in the step, or carried into the first one.
 
     Raises BadInput for other features than the encoder's, for infinity, and for NaN that is said to be measured.
@@ -123,28 +123,28 @@ def known_of(sample: Sample[TimeSeries], features: tuple[str, ...]) -> np.ndarra
             f"Sample {sample.sample_id} says that {features[feature]} was measured in step {step}, but its value is "
             f"{sample.history.values[step, feature]}: correct the value, or mark it as not observed."
         )
-    known = sample.history.observed.copy()
-    known[0] |= ~np.isnan(sample.history.values[0])
-    return known
+    observed = sample.history.observed.copy()
+    observed[0] |= ~np.isnan(sample.history.values[0])
+    return observed
 
 
 def make_batch(samples: Sequence[Sample[TimeSeries]], scale: FeatureScale) -> SeriesBatch:
-    """Samples as tensors. Raises BadInput as `known_of`."""
+    """Samples as tensors. Raises BadInput as `observation_mask`."""
     steps, width = max(len(sample.history.hours) for sample in samples), len(scale.features)
     shape = (len(samples), steps, width)
     values, filled = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
-    known, real = np.zeros(shape, bool), np.zeros(shape[:2], bool)
+    observed, real = np.zeros(shape, bool), np.zeros(shape[:2], bool)
     hours = np.zeros(shape[:2], np.float32)
     for i, sample in enumerate(samples):
         own = slice(len(sample.history.hours))
-        known[i, own] = known_of(sample, scale.features)
+        observed[i, own] = observation_mask(sample, scale.features)
         standard = np.clip((sample.history.values - scale.mean) / scale.deviation, -LIMIT, LIMIT)
         filled[i, own] = np.nan_to_num(standard)  # NaN is a feature before its first value; 0 is the training mean
-        values[i] = np.where(known[i], filled[i], 0)
+        values[i] = np.where(observed[i], filled[i], 0)
         hours[i, own], real[i, own] = sample.history.hours, True
     labels = torch.tensor([sample.label for sample in samples])
     raw = _static_of(samples, len(scale.static_mean))
     standard = np.clip((raw - scale.static_mean) / scale.static_deviation, -LIMIT, LIMIT)
     static = np.concatenate([np.nan_to_num(standard), ~np.isnan(raw)], axis=1).astype(np.float32)
     of = torch.from_numpy
-    return SeriesBatch(of(values), of(known), of(filled), of(hours), of(real), labels, of(static))
+    return SeriesBatch(of(values), of(observed), of(filled), of(hours), of(real), labels, of(static))

@@ -71,7 +71,7 @@ class _Channels(nn.Module):
         self.bias_state = nn.Parameter(torch.zeros(features, 3 * hidden))
 
     def forward(self, batch: SeriesBatch) -> Tensor:
-        cells = torch.stack([batch.filled, batch.known.to(batch.filled.dtype)], dim=-1)
+        cells = torch.stack([batch.filled, batch.observed.to(batch.filled.dtype)], dim=-1)
         given = torch.einsum("btfi,fih->btfh", cells, self.from_input) + self.bias_input
         state = given.new_zeros(len(given), given.shape[2], self.from_state.shape[1])
         states = []

@@ -61,8 +61,8 @@ class Embeddings:
     @classmethod
     def load(cls, path: Path) -> Embeddings:
         """Read what `save` wrote. Raises BadInput for a damaged file."""
-        found = load_arrays(path, ("sample_ids", "vectors", "probabilities"))
-        return cls(tuple(found["sample_ids"].tolist()), found["vectors"], found["probabilities"])
+        arrays = load_arrays(path, ("sample_ids", "vectors", "probabilities"))
+        return cls(tuple(arrays["sample_ids"].tolist()), arrays["vectors"], arrays["probabilities"])
 
 
 def embed(
@@ -102,9 +102,9 @@ def embed(
         encoder = train_encoder(name, splits.train, splits.valid, len(task.labels), seed=seed, training=training)
         encoder.save(path.with_suffix(".pt"))
         vectors, shares = encoder.encode(samples)
-    found = Embeddings(tuple(sample.sample_id for sample in samples), vectors, shares)
-    found.save(path)
-    return found
+    embeddings = Embeddings(tuple(sample.sample_id for sample in samples), vectors, shares)
+    embeddings.save(path)
+    return embeddings
 
 
 def embed_texts(texts: Sequence[str], model: str = "hashing") -> np.ndarray:
@@ -119,14 +119,14 @@ def embed_texts(texts: Sequence[str], model: str = "hashing") -> np.ndarray:
 
 def digest(samples: Sequence[Sample[TimeSeries]], about: Sequence[object]) -> str:
     """16 hex digits that change with anything an encoder could see of the samples, and with `about`."""
-    known = hashlib.sha256(repr(about).encode())
+    hasher = hashlib.sha256(repr(about).encode())
     for sample in samples:
         series = sample.history
-        known.update(repr((sample.sample_id, sample.label, series.features, series.values.shape)).encode())
+        hasher.update(repr((sample.sample_id, sample.label, series.features, series.values.shape)).encode())
         for array in (series.hours, series.values, series.observed):
-            known.update(np.ascontiguousarray(array).tobytes())
-        known.update(repr(series.static).encode() if series.static else b"")
-    return known.hexdigest()[:16]
+            hasher.update(np.ascontiguousarray(array).tobytes())
+        hasher.update(repr(series.static).encode() if series.static else b"")
+    return hasher.hexdigest()[:16]
 
 
 def _text(sample: Sample[TimeSeries], task: Task) -> str:

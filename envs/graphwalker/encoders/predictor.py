@@ -11,13 +11,13 @@ from ghar.metrics.clinical import best_threshold, length_of_stay, risk
 
 
 def predictor_scores(
-    found: Embeddings, task: Task, splits: Splits[Sample[TimeSeries]], *, seed: int = 0, resamples: int = RESAMPLES
+    embeddings: Embeddings, task: Task, splits: Splits[Sample[TimeSeries]], *, seed: int = 0, resamples: int = RESAMPLES
 ) -> dict[str, BootstrapSpread]:
     """Numbers on the test samples: as `ghar.metrics.clinical.risk` for two labels, with the threshold that is best on
     the validation samples, as `length_of_stay` for more."""
-    row = found.row_of
+    row = embeddings.row_of
     valid, test = (
-        found.probabilities[[row[sample.sample_id] for sample in part]] for part in (splits.valid, splits.test)
+        embeddings.probabilities[[row[sample.sample_id] for sample in part]] for part in (splits.valid, splits.test)
     )
     labels, patients = [s.label for s in splits.test], [s.subject_id for s in splits.test]
     if len(task.labels) > 2:

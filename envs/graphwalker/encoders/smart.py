@@ -57,13 +57,13 @@ class SmartEncoder(nn.Module):
         self.norm = nn.LayerNorm(hidden)
 
     def forward(self, batch: SeriesBatch) -> Tensor:
-        cells = torch.stack([batch.values, batch.known.to(batch.values.dtype)], dim=-1).transpose(1, 2)
+        cells = torch.stack([batch.values, batch.observed.to(batch.values.dtype)], dim=-1).transpose(1, 2)
         x = self.of_cell(cells) + self.of_variable + sinusoids(batch.hours, self.cls.shape[-1])[:, None]
         x = torch.cat([self.cls.expand(len(x), -1, -1, -1), x], dim=2)
-        known = F.pad(batch.known.transpose(1, 2), (1, 0), value=True)  # [b, F, 1 + T]
+        observed = F.pad(batch.observed.transpose(1, 2), (1, 0), value=True)  # [b, F, 1 + T]
         real = F.pad(batch.real, (1, 0), value=True)
         for block in self.blocks:
-            x = block(x, known, real)
+            x = block(x, observed, real)
         return self.norm(x)
 
 
@@ -76,10 +76,10 @@ class _Block(nn.Module):
             nn.Linear(hidden, 4 * hidden), nn.GELU(), nn.Dropout(0.1), nn.Linear(4 * hidden, hidden), nn.Dropout(0.1)
         )
 
-    def forward(self, x: Tensor, known: Tensor, real: Tensor) -> Tensor:
-        """x: [b, F, T, hidden], known: [b, F, T], real: [b, T]."""
-        x = x + self.over_time(self.norms[0](x), known, real[:, None, None, None, :])
-        across = self.over_variables(self.norms[1](x).transpose(1, 2), known.transpose(1, 2), None)
+    def forward(self, x: Tensor, observed: Tensor, real: Tensor) -> Tensor:
+        """x: [b, F, T, hidden], observed: [b, F, T], real: [b, T]."""
+        x = x + self.over_time(self.norms[0](x), observed, real[:, None, None, None, :])
+        across = self.over_variables(self.norms[1](x).transpose(1, 2), observed.transpose(1, 2), None)
         x = x + across.transpose(1, 2)
         return x + self.feed(self.norms[2](x))
 
@@ -93,10 +93,10 @@ class _Attention(nn.Module):
         self.project, self.out = nn.Linear(hidden, 3 * hidden), nn.Linear(hidden, hidden)
         self.bias = nn.Parameter(torch.zeros(heads, 2, 2))
 
-    def forward(self, x: Tensor, known: Tensor, allowed: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, observed: Tensor, allowed: Tensor | None) -> Tensor:
         b, g, n, hidden = x.shape
         parts = self.project(x).view(b, g, n, 3, self.heads, -1).permute(3, 0, 1, 4, 2, 5)
-        pair = F.one_hot(known.long(), 2).to(x.dtype)
+        pair = F.one_hot(observed.long(), 2).to(x.dtype)
         bias = torch.einsum("bgqi,hij,bgkj->bghqk", pair, self.bias, pair)
         if allowed is not None:
             bias = bias.masked_fill(~allowed, -torch.inf)
@@ -120,7 +120,7 @@ class Pretraining(nn.Module):
             target = self.target.eval()(batch)[:, :, 1:]
         guess = self.predictor(self.encoder(hide(batch, hidden))[:, :, 1:])
         error = F.smooth_l1_loss(guess, target, reduction="none").mean(-1)
-        cells = (hidden & batch.known).transpose(1, 2)
+        cells = (hidden & batch.observed).transpose(1, 2)
         return (error * cells).sum() / cells.sum().clamp(min=1)
 
     @torch.no_grad()
@@ -133,8 +133,8 @@ class Pretraining(nn.Module):
 
 def hide(batch: SeriesBatch, hidden: Tensor) -> SeriesBatch:
     """The batch as if the cells `hidden` (bool [b, T, F]) had not been measured; copies of them (`filled`) go too."""
-    known = batch.known & ~hidden
-    return replace(batch, values=batch.values * known, known=known, filled=torch.zeros_like(batch.filled))
+    observed = batch.observed & ~hidden
+    return replace(batch, values=batch.values * observed, observed=observed, filled=torch.zeros_like(batch.filled))
 
 
 def draw_hidden(batch: SeriesBatch) -> Tensor:

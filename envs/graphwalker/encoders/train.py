@@ -72,9 +72,9 @@ class TrainedEncoder:
         with torch.inference_mode():
             for start in range(0, len(samples), self.training.batch):
                 batch = make_batch(samples[start : start + self.training.batch], self.scale)
-                said: Output = self.model(batch.to(_device_of(self.model)))
-                vectors.append(said.embedding.cpu())
-                shares.append(said.logits.softmax(-1).cpu())
+                output: Output = self.model(batch.to(_device_of(self.model)))
+                vectors.append(output.embedding.cpu())
+                shares.append(output.logits.softmax(-1).cpu())
         return torch.cat(vectors).numpy(), torch.cat(shares).numpy()
 
     def save(self, path: Path) -> None:
@@ -89,18 +89,18 @@ class TrainedEncoder:
     def load(cls, path: Path) -> TrainedEncoder:
         """Read what `save` wrote. Raises BadInput for a damaged file."""
         try:
-            found = torch.load(path, weights_only=True, map_location="cpu")
-            scale = found["scale"]
+            state = torch.load(path, weights_only=True, map_location="cpu")
+            scale = state["scale"]
             moments = [np.array(scale[name] if name in MEASURED else scale.get(name, [])) for name in MOMENTS]
             scale = FeatureScale(tuple(scale["features"]), *moments)
-            training = EncoderTraining(**found["training"])
-            model = MODELS[found["name"]](
-                len(scale.features), found["classes"], training.hidden, scale.static_width
+            training = EncoderTraining(**state["training"])
+            model = MODELS[state["name"]](
+                len(scale.features), state["classes"], training.hidden, scale.static_width
             )
-            model.load_state_dict(found["weights"])
+            model.load_state_dict(state["weights"])
         except (OSError, KeyError, TypeError, ValueError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
             raise BadInput(f"{path} is no trained encoder ({error}): delete it, it is trained again.") from error
-        return cls(found["name"], model.eval().to(usual_device()), scale, found["classes"], training)
+        return cls(state["name"], model.eval().to(usual_device()), scale, state["classes"], training)
 
 
 def usual_device() -> torch.device:
@@ -126,7 +126,7 @@ def train_encoder(
     generators are left as they were. training: by default what the encoder's authors published. device: by default
     `usual_device`.
 
-    Raises BadInput when the training samples all have one label, and as `batches.known_of`.
+    Raises BadInput when the training samples all have one label, and as `batches.observation_mask`.
     """
     check_labels([sample.label for sample in train])
     settings = training or PUBLISHED[name]
@@ -188,8 +188,8 @@ def _fit(name: Neural, model: nn.Module, data: _Data) -> None:
                 model.encoder.requires_grad_(epoch >= frozen)
             model.train()
             for batch in data.epoch():
-                said: Output = model(batch)
-                _step(F.cross_entropy(said.logits, batch.labels) + said.penalty, optimiser)
+                output: Output = model(batch)
+                _step(F.cross_entropy(output.logits, batch.labels) + output.penalty, optimiser)
             advance()
             loss = _validation_loss(model, data)
             if loss < best:
@@ -214,6 +214,6 @@ def _validation_loss(model: nn.Module, data: _Data) -> float:
     total = 0.0
     with torch.inference_mode():
         for batch in data.validation():
-            said: Output = model(batch)
-            total += F.cross_entropy(said.logits, batch.labels, reduction="sum").item()
+            output: Output = model(batch)
+            total += F.cross_entropy(output.logits, batch.labels, reduction="sum").item()
     return total / len(data.valid)

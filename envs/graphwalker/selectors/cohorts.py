@@ -51,8 +51,8 @@ def _leiden(
 
     n = len(starts) - 1
     graph = starts.astype(np.int64), neighbours.astype(np.int32), weights, n
-    _, found = leiden_csr(*graph, resolution=resolution, iterations=ITERATIONS, use_modularity=modularity, seed=seed)
-    return np.array([found[i] for i in range(n)])
+    _, labels = leiden_csr(*graph, resolution=resolution, iterations=ITERATIONS, use_modularity=modularity, seed=seed)
+    return np.array([labels[i] for i in range(n)])
 
 
 def _louvain(starts: np.ndarray, neighbours: np.ndarray, resolution: float, seed: int) -> np.ndarray:

@@ -36,8 +36,8 @@ def prepare(pool: ExamplePool) -> Generator[Ask, Any, np.ndarray]:
     for j in subset.tolist():
         patient = pool.patients[j]
         others = subset[allowed_for(patient, pool.patients)[subset]]
-        found = np.exp((yield Labels(patient, ((), *((int(row),) for row in others))))[:, patient.label])
-        delta[others, j] = np.round(found[1:] - found[0], 6)
+        probabilities = np.exp((yield Labels(patient, ((), *((int(row),) for row in others))))[:, patient.label])
+        delta[others, j] = np.round(probabilities[1:] - probabilities[0], 6)
     return delta
 
 
@@ -46,7 +46,7 @@ def select(pool: ExamplePool, shared: np.ndarray, query: SelectionQuery) -> Walk
     near = list(best(cosines(pool.words, query.words), measured, max(CANDIDATES, pool.selector.k)))
     scores = np.full(len(pool.patients), np.nan)
     for row in near:
-        known = shared[row, near]
-        scores[row] = np.nanmean(known) if not np.isnan(known).all() else 0.0
+        deltas = shared[row, near]
+        scores[row] = np.nanmean(deltas) if not np.isnan(deltas).all() else 0.0
     return Selection(best(scores, query.allowed, pool.selector.k))
     yield  # makes it a generator

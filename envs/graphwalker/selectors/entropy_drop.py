@@ -21,5 +21,5 @@ def entropy_drops(chosen: Sequence[tuple[Patient, Shots]], scorer: Scorer, in_fl
 
 
 def _drop(patient: Patient, shots: Shots) -> Generator[Ask, Any, float]:
-    without, shown = yield Entropy(patient, ((), shots))
-    return gain_of(without, shown)
+    without, with_examples = yield Entropy(patient, ((), shots))
+    return gain_of(without, with_examples)

@@ -63,9 +63,9 @@ class PatientGraph:
     @classmethod
     def load(cls, path: Path) -> PatientGraph:
         """Read what `save` wrote. Raises BadInput for a damaged file."""
-        found = load_arrays(path, (*_ARRAYS, "ids", "resolution", "method", "seed"))
-        about = {name: found[name].item() for name in ("resolution", "method", "seed")}
-        return cls(ids=tuple(found["ids"].tolist()), **{name: found[name] for name in _ARRAYS}, **about)
+        arrays = load_arrays(path, (*_ARRAYS, "ids", "resolution", "method", "seed"))
+        about = {name: arrays[name].item() for name in ("resolution", "method", "seed")}
+        return cls(ids=tuple(arrays["ids"].tolist()), **{name: arrays[name] for name in _ARRAYS}, **about)
 
 
 _ARRAYS = ("vectors", "near", "closeness", "starts", "neighbours", "cohorts", "prototypes")

@@ -21,8 +21,8 @@ def prepare(pool: ExamplePool) -> Generator[Ask, Any, np.ndarray]:
     total = np.zeros(len(sets))
     measured = judges(pool)
     for patient in measured:
-        found = yield Labels(patient, sets)
-        total += found[:, patient.label]
+        logprobs = yield Labels(patient, sets)
+        total += logprobs[:, patient.label]
     total = np.round(total / len(measured), 6)
     return mean_with(sets, total, rows) - mean_without(sets, total, rows)
 

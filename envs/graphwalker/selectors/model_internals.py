@@ -60,11 +60,11 @@ def slopes(
     picked = logits.log_softmax(-1).gather(1, ids[0, -len(answer) :, None]).sum()
     (gradient,) = torch.autograd.grad(picked, x)
     model.train(was)
-    found, at = [], len(pieces[0])
+    changes, at = [], len(pieces[0])
     for piece in pieces[1:-1]:
         slot = slice(at, at + len(piece))
         slope, here = gradient[0, slot], start[0, slot]
         base = (slope * here).sum()
-        found.append([float((slope[: len(row)] * row[: len(piece)]).sum() - base) for row in table])
+        changes.append([float((slope[: len(row)] * row[: len(piece)]).sum() - base) for row in table])
         at += len(piece)
-    return float(picked.detach()), np.array(found).reshape(len(pieces) - 2, len(shots))
+    return float(picked.detach()), np.array(changes).reshape(len(pieces) - 2, len(shots))

@@ -59,5 +59,5 @@ def _ranked(
 def _among_all(queries: np.ndarray, base: np.ndarray, own: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     cosines = queries.astype(np.float64) @ base.astype(np.float64).T
     cosines[np.arange(len(queries))[own >= 0], own[own >= 0]] = -np.inf
-    found = [best(np.arange(len(base)), row, k) for row in cosines]
-    return np.stack([rows for rows, _ in found]), np.stack([values for _, values in found]).astype(np.float32)
+    nearest = [best(np.arange(len(base)), row, k) for row in cosines]
+    return np.stack([rows for rows, _ in nearest]), np.stack([values for _, values in nearest]).astype(np.float32)

@@ -96,7 +96,7 @@ class Prompt:
             return True
 
     def _pieces(self, text: str, label: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """`Patient.shown` and `Patient.asked`."""
+        """`Patient.example` and `Patient.asked`."""
         return self._ids(example_text(text, self.task.labels[label])), self._ids(asked_text(text))
 
     def _case(
@@ -115,8 +115,8 @@ class Prompt:
                 f"Sample {about[0]}: {what} needs more than the {self.room} tokens that the model's context leaves a "
                 "patient: lower system.k or use a model with a longer context."
             )
-        text, shown, asked = pieces(dropped)
-        return Patient(*about, text, shown, asked, series, dropped)
+        text, example, asked = pieces(dropped)
+        return Patient(*about, text, example, asked, series, dropped)
 
     def _ids(self, text: str) -> tuple[int, ...]:
         return tuple(self.tokenizer.encode(plain(text, self.tokenizer), add_special_tokens=False))

@@ -52,7 +52,7 @@ class Selector:
 
 @dataclass(frozen=True, eq=False)
 class Patient:
-    """One case. text: its table of measurements. shown, asked: token ids of the table as an example with its answer,
+    """One case. text: its table of measurements. example, asked: token ids of the table as an example with its answer,
     and as the patient in question, up to the place of the answer. series: None where it is no time series. dropped:
     oldest steps (visits and codes, words of a question) left out to fit."""
 
@@ -60,7 +60,7 @@ class Patient:
     subject_id: int
     label: int
     text: str
-    shown: tuple[int, ...]
+    example: tuple[int, ...]
     asked: tuple[int, ...]
     series: TimeSeries | None
     dropped: int = 0

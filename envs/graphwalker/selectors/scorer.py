@@ -32,7 +32,7 @@ KEEP = 40_000  # tokens of beginnings whose keys and values engine hf keeps
 class EngineScorer:
     """An engine, the prompt, and the pool that rows of `Shots` mean.
 
-    scores: with shared beginnings where the engine can. said: replies that were generated. read: prompts that were
+    scores: with shared beginnings where the engine can. replies: how many were generated. read: prompts that were
     looked into.
     """
 
@@ -41,7 +41,7 @@ class EngineScorer:
         self.prompt = prompt
         self.pool = pool
         self.scores = best_scorer(engine, keep)
-        self.said = self.read = 0
+        self.replies = self.read = 0
 
     def answer(self, asks: Sequence[Ask]) -> list[Any]:
         """Answers in order. BadInput when the engine cannot do what is asked, naming what can."""
@@ -55,7 +55,7 @@ class EngineScorer:
 
     def path(self, shots: Shots) -> Path:
         """The pieces before the patient."""
-        return (self.prompt.head, *(self.pool[row].shown for row in shots))
+        return (self.prompt.head, *(self.pool[row].example for row in shots))
 
     def _scored(self, asks: Sequence[Any]) -> list[Any]:
         parts = [self._paths(ask) for ask in asks]
@@ -66,8 +66,8 @@ class EngineScorer:
                 "of: set system.utility=self_rated (GraphWalker's black-box variant), or choose engine=hf or "
                 "engine=vllm."
             )
-        found = iter(self.scores.score(flat) if self.scores is not None else [])
-        return [self._read(ask, [next(found) for _ in part]) for ask, part in zip(asks, parts, strict=True)]
+        scores = iter(self.scores.score(flat) if self.scores is not None else [])
+        return [self._read(ask, [next(scores) for _ in part]) for ask, part in zip(asks, parts, strict=True)]
 
     def _paths(self, ask: Entropy | Labels | Perplexity) -> list[Path]:
         if isinstance(ask, Entropy):
@@ -90,7 +90,7 @@ class EngineScorer:
             for ask in asks
             for text in ask.prompts
         ]
-        self.said += len(requests)
+        self.replies += len(requests)
         replies = iter(self.engine.generate(requests) if requests else [])
         return [[next(replies).text for _ in ask.prompts] for ask in asks]
 
@@ -103,9 +103,9 @@ class EngineScorer:
             head, close = self.prompt.head, self.prompt.close
             return model_internals.states(model, [(*head, *patient.asked, *close) for patient in ask.patients])
         asked = (*ask.patient.asked, *self.prompt.close)
-        pieces = [self.prompt.head, *(self.pool[row].shown for row in ask.anchor), asked]
+        pieces = [self.prompt.head, *(self.pool[row].example for row in ask.anchor), asked]
         answer = self.prompt.answers[ask.patient.label]
-        return model_internals.slopes(model, pieces, answer, [self.pool[row].shown for row in ask.shots])
+        return model_internals.slopes(model, pieces, answer, [self.pool[row].example for row in ask.shots])
 
 
 def best_scorer(engine: Engine, keep: int) -> PrefixScorer | CachedScorer | PlainScorer | None:

@@ -31,8 +31,8 @@ def rated(search: Measure, pool: ExamplePool, query: SelectionQuery) -> Walk:
 
 def rating(reply: str) -> int:
     """The number that a reply is, or its first line; 0 where there is none or one outside the scale."""
-    found = re.match(r"[\s*\"']{0,8}(10|[0-9])(?:\s?/\s?10)?[.!*\"']{0,4}[ \t]{0,8}(?:\n|$)", reply)
-    return int(found[1]) if found else 0
+    match = re.match(r"[\s*\"']{0,8}(10|[0-9])(?:\s?/\s?10)?[.!*\"']{0,4}[ \t]{0,8}(?:\n|$)", reply)
+    return int(match[1]) if match else 0
 
 
 def question(pool: ExamplePool, query: SelectionQuery, shots: Shots) -> str:

@@ -18,9 +18,9 @@ from ghar.envs.graphwalker.selectors.protocol import Ask, ExamplePool, Perplexit
 def prepare(pool: ExamplePool) -> Generator[Ask, Any, np.ndarray]:
     n = len(pool.patients)
     rows = np.sort(np.random.default_rng(pool.seed).permutation(n)[: pool.effort.shared])
-    found = np.full(n, np.nan)
-    found[rows] = np.round(-np.asarray((yield Perplexity(tuple(rows.tolist())))), 6)
-    return found
+    scores = np.full(n, np.nan)
+    scores[rows] = np.round(-np.asarray((yield Perplexity(tuple(rows.tolist())))), 6)
+    return scores
 
 
 def select(pool: ExamplePool, shared: np.ndarray, query: SelectionQuery) -> Walk:

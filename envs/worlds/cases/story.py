@@ -56,8 +56,8 @@ def draw_person(rng: np.random.Generator, courses: np.ndarray, new: bool) -> Gen
     """One patient. new: whether the phenotypes are new ones."""
     low, high = (OLD, PHENOTYPES) if new else (0, OLD)
     families = rng.permutation(FAMILIES)[: 2 if rng.random() < TWO else 1]
-    shown = SHOWN[len(families)]
-    signs = [(int(f), int(s)) for f in families for s in rng.permutation(SIGNS)[:shown]]
+    count = SHOWN[len(families)]
+    signs = [(int(f), int(s)) for f in families for s in rng.permutation(SIGNS)[:count]]
     signs = tuple(signs[i] for i in rng.permutation(len(signs)))
     phenotypes = tuple(int(f) * PHENOTYPES + int(rng.integers(low, high)) for f in families)
     outcome = int(courses[list(phenotypes)].max())
@@ -81,15 +81,15 @@ def ceilings(
 
     Courses are taken as independent and alike, those of a case's other phenotypes as well, unless the patient has them.
     """
-    shown, learned = _holders(pool), _holders(trained)
-    found = {"parametric": 0.0, "examples": 0.0, "pool": 0.0, "memory": 0.0, "truth": EXACT}
+    pool_holders, learned = _holders(pool), _holders(trained)
+    bounds = {"parametric": 0.0, "examples": 0.0, "pool": 0.0, "memory": 0.0, "truth": EXACT}
     for person in asked:
-        prior, cases = _believed(person.phenotypes), _sharing(person, shown)
-        found["parametric"] += float((prior @ _answers(len(person.phenotypes))).max()) / len(asked)
-        found["examples"] += _best(person.phenotypes, cases, k) / len(asked)
-        found["pool"] += float(told_by(person.phenotypes, cases).max()) / len(asked)
-        found["memory"] += float(told_by(person.phenotypes, _sharing(person, learned)).max()) / len(asked)
-    return found
+        prior, cases = _believed(person.phenotypes), _sharing(person, pool_holders)
+        bounds["parametric"] += float((prior @ _answers(len(person.phenotypes))).max()) / len(asked)
+        bounds["examples"] += _best(person.phenotypes, cases, k) / len(asked)
+        bounds["pool"] += float(outcome_posterior(person.phenotypes, cases).max()) / len(asked)
+        bounds["memory"] += float(outcome_posterior(person.phenotypes, _sharing(person, learned)).max()) / len(asked)
+    return bounds
 
 
 def _holders(people: Sequence[GeneratedPatient]) -> dict[int, list[GeneratedPatient]]:
@@ -106,7 +106,7 @@ def _sharing(person: GeneratedPatient, holders: Mapping[int, Sequence[GeneratedP
     return [*{id(case): case for p in person.phenotypes for case in holders.get(p, ())}.values()]
 
 
-def told_by(phenotypes: Sequence[int], cases: Sequence[GeneratedPatient]) -> np.ndarray:
+def outcome_posterior(phenotypes: Sequence[int], cases: Sequence[GeneratedPatient]) -> np.ndarray:
     """P(outcome | cases), float64 [outcome], of a patient with these phenotypes."""
     weights = _believed(phenotypes)
     for case in cases:

@@ -51,8 +51,8 @@ class CasesTruth:
         self, asked: Iterable[int], pool: Iterable[int], trained: Iterable[int], k: int
     ) -> dict[str, float]:
         """`story.ceilings` of patients by their ids."""
-        first, shown, learned = ([self.people[i] for i in some] for some in (asked, pool, trained))
-        return story.ceilings(first, shown, learned, k)
+        first, candidates, learned = ([self.people[i] for i in some] for some in (asked, pool, trained))
+        return story.ceilings(first, candidates, learned, k)
 
 
 def cases_folder(cache: Path, seed: int, patients: int) -> Path:
@@ -111,8 +111,8 @@ def _write(folder: Path, about: Mapping[str, Any]) -> None:
     labels.write_parquet(folder / "labels" / f"{TASK}.parquet")
     (folder / "labels" / f"{TASK}.json").write_text(json.dumps(QUESTION, indent=1) + "\n")
     split.write_parquet(folder / "metadata" / "subject_splits.parquet")
-    told = {"subject_id": ids, "phenotypes": [list(person.phenotypes) for person in people], "outcome": outcomes}
-    pl.DataFrame(told).write_parquet(folder / "truth.parquet")
+    columns = {"subject_id": ids, "phenotypes": [list(person.phenotypes) for person in people], "outcome": outcomes}
+    pl.DataFrame(columns).write_parquet(folder / "truth.parquet")
     pl.DataFrame({"code": [code for code, _ in phenotypes], "course": courses}).write_parquet(
         folder / "courses.parquet"
     )

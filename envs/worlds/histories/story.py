@@ -53,17 +53,17 @@ def subsets() -> list[tuple[str, ...]]:
     return list(chain.from_iterable(combinations(EVIDENCE, n) for n in range(len(EVIDENCE) + 1)))
 
 
-def known_switches(evidence: Iterable[str]) -> tuple[bool, bool, bool]:
-    """Which switches some evidence tells: the trigger only together with the onset."""
+def visible_switches(evidence: Iterable[str]) -> tuple[bool, bool, bool]:
+    """Which switches some evidence reveals: the trigger only together with the onset."""
     some = set(evidence)
     return {"onset", "trigger"} <= some, "slope" in some, "exculpating" in some
 
 
-def chance(state: tuple[bool, bool, bool], known: tuple[bool, bool, bool]) -> float:
+def chance(state: tuple[bool, bool, bool], visible: tuple[bool, bool, bool]) -> float:
     """The probability of the label 1 to someone who knows some switches of a patient in `state`."""
     like = {
         other: share for other, share in states().items()
-        if all(mine == theirs for mine, theirs, told in zip(state, other, known, strict=True) if told)
+        if all(mine == theirs for mine, theirs, is_visible in zip(state, other, visible, strict=True) if is_visible)
     }  # fmt: skip
     return sum(share * critical(*other) for other, share in like.items()) / sum(like.values())
 
@@ -81,15 +81,15 @@ def ceilings(patients: Iterable[tuple[bool, bool, bool]] | None = None) -> dict[
             counted[state] = counted.get(state, 0.0) + 1.0
         total = sum(counted.values())
         weighed = {state: n / total for state, n in counted.items()}
-    found = {}
+    accuracies = {}
     for evidence in subsets():
-        known = known_switches(evidence)
-        expected = [share * _right(state, known) for state, share in weighed.items()]
-        found[" and ".join(evidence) or "nothing"] = float(np.sum(expected))
-    return found
+        visible = visible_switches(evidence)
+        expected = [share * _right(state, visible) for state, share in weighed.items()]
+        accuracies[" and ".join(evidence) or "nothing"] = float(np.sum(expected))
+    return accuracies
 
 
-def _right(state: tuple[bool, bool, bool], known: tuple[bool, bool, bool]) -> float:
-    """The probability that the best answer under `known` is right for a patient in `state`."""
-    answer, truth = chance(state, known) > 0.5, critical(*state)
+def _right(state: tuple[bool, bool, bool], visible: tuple[bool, bool, bool]) -> float:
+    """The probability that the best answer under `visible` is right for a patient in `state`."""
+    answer, truth = chance(state, visible) > 0.5, critical(*state)
     return truth if answer else 1 - truth

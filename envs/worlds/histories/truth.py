@@ -35,8 +35,8 @@ def load_truth(root: Path) -> LongTruth:
     truth = pl.read_parquet(root / "truth.parquet")
     switches = {row[0]: (row[1], row[2], row[3]) for row in
                 truth.select("subject_id", "trigger", "slope", "exculpated").iter_rows()}  # fmt: skip
-    found: defaultdict[int, defaultdict[str, list[tuple[str, str]]]] = defaultdict(lambda: defaultdict(list))
+    by_subject: defaultdict[int, defaultdict[str, list[tuple[str, str]]]] = defaultdict(lambda: defaultdict(list))
     for subject, evidence, time, name in pl.read_parquet(root / "gold.parquet").iter_rows():
-        found[subject][evidence].append((f"[{time:%Y-%m-%d %H:%M:%S}]", name))
-    gold = {subject: {why: tuple(rows) for why, rows in by.items()} for subject, by in found.items()}
+        by_subject[subject][evidence].append((f"[{time:%Y-%m-%d %H:%M:%S}]", name))
+    gold = {subject: {why: tuple(rows) for why, rows in by.items()} for subject, by in by_subject.items()}
     return LongTruth(switches, gold)

@@ -112,8 +112,8 @@ def _write(folder: Path, about: Mapping[str, Any], size: tuple[int, int]) -> Non
     (folder / "labels" / f"{TASK}.json").write_text(json.dumps(QUESTION, indent=1) + "\n")
     truth.with_columns(at).write_parquet(folder / "truth.parquet")
     schema = {"subject_id": pl.Int64, "evidence": pl.String, "time": pl.Int64, "name": pl.String}
-    told = pl.DataFrame(gold, schema, orient="row").with_columns(pl.col("time").cast(pl.Datetime("us")))
-    told.write_parquet(folder / "gold.parquet")
+    timeline = pl.DataFrame(gold, schema, orient="row").with_columns(pl.col("time").cast(pl.Datetime("us")))
+    timeline.write_parquet(folder / "gold.parquet")
     ours = {"generated": True, "credentialed": False, "stay": "hospital", "counts": {}}
     (folder / "ghar.json").write_text(json.dumps(ours, indent=1) + "\n")
     (folder / "manifest.json").write_text(json.dumps(dict(about)) + "\n")
@@ -148,13 +148,13 @@ def _patient(
     trigger, rising, ended = (bool(rng.random() < share) for share in (TRIGGER, SLOPE, EXCULPATED))
     kind = int(rng.integers(len(KINDS)))
     label = int(rng.random() < critical(trigger, rising, ended))
-    told = _story(rng, days, kind, trigger, ended)
+    story = _story(rng, days, kind, trigger, ended)
     times, readings = _readings(rng, days, rising)
     end = float(max(days + 3.0, background.max(), times[-1]))
-    day = np.concatenate([background, [at for _, at, _ in told], times])
-    names = [name for name, _, _ in told]
+    day = np.concatenate([background, [at for _, at, _ in story], times])
+    names = [name for name, _, _ in story]
     code = np.concatenate([code, [words.place(name) for name in names], np.full(len(times), words.place(INDEX))])
-    value = np.concatenate([value, np.full(len(told), np.nan), readings])
+    value = np.concatenate([value, np.full(len(story), np.nan), readings])
     order = np.argsort(day, kind="stable")
     stay = np.searchsorted(stays, day, side="right") - 1
     micros = START + (day * 86_400).astype(np.int64) * 1_000_000
@@ -176,8 +176,8 @@ def _patient(
         "died": np.zeros(len(stays), bool),
         "death_time": pl.Series([None] * len(stays), dtype=pl.Datetime("us")),
     })  # fmt: skip
-    stamps = START + (np.array([at for _, at, _ in told]) * 86_400).astype(np.int64) * 1_000_000
-    gold = [(subject, why, int(at), name) for (name, _, why), at in zip(told, stamps.tolist(), strict=True) if why]
+    stamps = START + (np.array([at for _, at, _ in story]) * 86_400).astype(np.int64) * 1_000_000
+    gold = [(subject, why, int(at), name) for (name, _, why), at in zip(story, stamps.tolist(), strict=True) if why]
     last = START + (times[-LAST:] * 86_400).astype(np.int64) * 1_000_000
     gold += [(subject, "slope", int(at), INDEX) for at in last.tolist()]
     person = {

@@ -51,10 +51,10 @@ def write_abstracts(world: Path, folder: Path) -> None:
     if folder.exists() and not kept.exists() and any(folder.iterdir()):
         raise BadInput(f"{folder} holds something else than generated abstracts: delete it or name another folder.")
     rng = np.random.default_rng(np.random.SeedSequence(wanted["world"]["seed"], spawn_key=(STREAM,)))
-    told = _told(pl.read_csv(world / "kg" / "kg.csv.gz", infer_schema=False))
+    sentences = _collect_sentences(pl.read_csv(world / "kg" / "kg.csv.gz", infer_schema=False))
     rows = [
-        {"id": f"GENERATED-{number}", "title": f"On {name}", "abstract": _abstract(rng, told[name])}
-        for number, name in enumerate(sorted(told), 1)
+        {"id": f"GENERATED-{number}", "title": f"On {name}", "abstract": _abstract(rng, sentences[name])}
+        for number, name in enumerate(sorted(sentences), 1)
     ]
     with new_folder(folder, GENERATED) as half:
         text = "".join(json.dumps(row) + "\n" for row in rows)
@@ -62,9 +62,9 @@ def write_abstracts(world: Path, folder: Path) -> None:
         (half / "manifest.json").write_text(json.dumps(wanted, indent=1) + "\n")
 
 
-def _told(graph: pl.DataFrame) -> dict[str, list[str]]:
-    """Disease, drug or gene -> the sentences that can be told of it, in an order of their own."""
-    told: dict[str, list[str]] = {}
+def _collect_sentences(graph: pl.DataFrame) -> dict[str, list[str]]:
+    """Collect the sentences about each disease, drug or gene, in an order of their own."""
+    sentences: dict[str, list[str]] = {}
     for relation, (x, y, sentence) in SENTENCES.items():
         edges = graph.filter(
             pl.col("relation") == relation, pl.col("x_type") == x, pl.col("y_type") == y
@@ -72,8 +72,8 @@ def _told(graph: pl.DataFrame) -> dict[str, list[str]]:
         for x_name, y_name, display, *types in edges.sort(pl.all()).iter_rows():
             for name, kind in zip((x_name, y_name), types, strict=True):
                 if kind in ("disease", "drug", "gene/protein"):
-                    told.setdefault(name, []).append(sentence.format(x=x_name, y=y_name, display=display))
-    return told
+                    sentences.setdefault(name, []).append(sentence.format(x=x_name, y=y_name, display=display))
+    return sentences
 
 
 def _abstract(rng: np.random.Generator, sentences: list[str]) -> str:

@@ -22,7 +22,7 @@ import numpy as np
 import polars as pl
 
 from ghar.envs.worlds.severity import story
-from ghar.envs.worlds.severity.source_upper_bounds import told_in
+from ghar.envs.worlds.severity.source_upper_bounds import report_coverage
 from ghar.envs.worlds.severity.upper_bounds import acuity_law, label_law, rare_numbers
 from ghar.envs.worlds.severity.world import World, truth_of
 
@@ -38,12 +38,12 @@ Point = tuple[float, float]  # mean cost, accuracy
 @dataclass(frozen=True)
 class PricedItem:
     """Something whose grade a visit's outcome may follow from. law: P(grade), grades 0..9. price: of asking; infinite
-    where no one can be asked. told: chance that the answer tells anything. named: chance that it names only where the
-    grade stands, which costs `more`."""
+    where no one can be asked. coverage: chance that the answer tells anything. named: chance that it names only where
+    the grade stands, which costs `more`."""
 
     law: tuple[float, ...]
     price: float
-    told: float = 1.0
+    coverage: float = 1.0
     named: float = 0.0
     more: float = math.inf
 
@@ -56,7 +56,7 @@ class VisitFacts:
     common: np.ndarray
     has: np.ndarray
     grade: np.ndarray
-    told: np.ndarray
+    coverage: np.ndarray
     named: np.ndarray
 
     def starts(self) -> dict[Statuses, np.ndarray]:
@@ -80,8 +80,8 @@ class QueryGame:
             cdf = np.ones(story.GRADES)
             for item, status in zip(self.items, at, strict=True):
                 cdf = cdf if status == KNOWN else cdf * np.cumsum(item.law)
-            known = np.arange(story.GRADES)
-            self._hits[at] = label_law(acuity_law(known, np.tile(cdf, (story.GRADES, 1))), self.task).max(axis=1)
+            grades = np.arange(story.GRADES)
+            self._hits[at] = label_law(acuity_law(grades, np.tile(cdf, (story.GRADES, 1))), self.task).max(axis=1)
         return self._hits[at]
 
     @cached_property
@@ -121,7 +121,8 @@ class BudgetPolicy:
             return None
         chances = {KNOWN: 1.0}
         if at[i] == OPEN:
-            chances = {KNOWN: item.told * (1 - item.named), NAMED: item.told * item.named, LOST: 1 - item.told}
+            coverage = item.coverage
+            chances = {KNOWN: coverage * (1 - item.named), NAMED: coverage * item.named, LOST: 1 - coverage}
         hits, cost = np.zeros(story.GRADES), np.full(story.GRADES, price)
         for status, chance in chances.items():
             if chance > 0:
@@ -132,8 +133,8 @@ class BudgetPolicy:
 
     def expected(self, facts: VisitFacts) -> Point:
         """Mean cost and accuracy, grades drawn by the items' laws."""
-        told = [(self.at(start), rows) for start, rows in facts.starts().items()]
-        hits, cost = (sum(float(part[k][facts.common[rows]].sum()) for part, rows in told) for k in (0, 1))
+        parts = [(self.at(start), rows) for start, rows in facts.starts().items()]
+        hits, cost = (sum(float(part[k][facts.common[rows]].sum()) for part, rows in parts) for k in (0, 1))
         return cost / len(facts.common), hits / len(facts.common)
 
     def reached(self, facts: VisitFacts) -> Point:
@@ -141,19 +142,19 @@ class BudgetPolicy:
         hits = cost = 0.0
         waiting = [(start, rows, facts.common[rows]) for start, rows in facts.starts().items()]
         while waiting:
-            at, rows, known = waiting.pop()
-            does = self.at(at)[2][known]
-            hits += float(self.game.hits(at)[known[does == STOP]].sum())
+            at, rows, grades = waiting.pop()
+            does = self.at(at)[2][grades]
+            hits += float(self.game.hits(at)[grades[does == STOP]].sum())
             for i, item in enumerate(self.game.items):
                 chosen = does == i + 1
                 if not chosen.any():
                     continue
-                some, before = rows[chosen], known[chosen]
+                some, before = rows[chosen], grades[chosen]
                 cost += len(some) * (item.price if at[i] == OPEN else item.more)
                 after = np.full(len(some), KNOWN)
                 if at[i] == OPEN:
                     after = np.where(facts.named[some, i], NAMED, after)
-                    after = np.where(facts.told[some, i], after, LOST)
+                    after = np.where(facts.coverage[some, i], after, LOST)
                 raised = np.where(after == KNOWN, np.maximum(before, facts.grade[some, i]), before)
                 for status in np.unique(after).tolist():
                     own = after == status
@@ -190,23 +191,23 @@ def accuracy_at(curve: Sequence[Point], cost: float) -> float:
 
 
 def budget_curve(
-    world: World, visits: Iterable[int], task: str, told_by: Collection[int], prices: Mapping[str, float]
+    world: World, visits: Iterable[int], task: str, report_stays: Collection[int], prices: Mapping[str, float]
 ) -> list[Point]:
     """(mean cost a visit, best accuracy) at the corners, the cheapest first, on exactly these visits.
 
-    prices: of one look-up in "graph", "past", "reports"; a source that is not named cannot be asked. told_by: stays
-    whose reports may be shown. Raises BadInput and ValueError as `source_ceilings` does.
+    prices: of one look-up in "graph", "past", "reports"; a source that is not named cannot be asked. report_stays:
+    stays whose reports may be shown. Raises BadInput and ValueError as `source_ceilings` does.
     """
     if not world.further.any:
         raise ValueError(f"{world.root} has no further sources")
     truth = truth_of(world, visits)
-    told = told_in(world, truth, told_by)
-    facts = facts_of(world, truth, told)
-    found = [plan.reached(facts) for plan in corners(QueryGame(items_of(world, facts, prices), task), facts)]
-    return found[:1] + [later for earlier, later in pairwise(found) if later[0] > earlier[0]]
+    coverage = report_coverage(world, truth, report_stays)
+    facts = facts_of(world, truth, coverage)
+    points = [plan.reached(facts) for plan in corners(QueryGame(items_of(world, facts, prices), task), facts)]
+    return points[:1] + [later for earlier, later in pairwise(points) if later[0] > earlier[0]]
 
 
-def facts_of(world: World, truth: pl.DataFrame, told: np.ndarray) -> VisitFacts:
+def facts_of(world: World, truth: pl.DataFrame, coverage: np.ndarray) -> VisitFacts:
     """Items: rare condition, rare drug, graft with a row that tells, graft that numbers tell, syndrome."""
     rare = rare_numbers(truth)
     severity = world.rare_severity
@@ -219,7 +220,7 @@ def facts_of(world: World, truth: pl.DataFrame, told: np.ndarray) -> VisitFacts:
         truth["common_acuity"].to_numpy(),
         np.stack([rare[:, 0] >= 0, rare[:, 1] >= 0, (past > 0) & ~slope, (past > 0) & slope, asks > 0], axis=1),
         np.stack([severity[rare[:, 0]], severity[rare[:, 1]], past, past, asks], axis=1),
-        np.stack([sure, sure, sure, sure, told], axis=1),
+        np.stack([sure, sure, sure, sure, coverage], axis=1),
         np.stack([never, never, chained, never, never], axis=1),
     )
 
@@ -239,7 +240,7 @@ def items_of(world: World, facts: VisitFacts, prices: Mapping[str, float]) -> tu
         PricedItem(drugs, 2 * graph),
         PricedItem(stated, past, named=share(facts.named, 2), more=graph),
         PricedItem(stated, past),
-        PricedItem(stated, reports, told=share(facts.told, 4)),
+        PricedItem(stated, reports, coverage=share(facts.coverage, 4)),
     )
 
 

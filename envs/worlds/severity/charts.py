@@ -109,13 +109,13 @@ def _charts(rng: np.random.Generator, stays: pl.DataFrame) -> pl.DataFrame:
     for about in CHARTED:
         own = about.level + about.per_point * points + about.between * rng.standard_normal(stays.height)
         value = own[stay] + about.within * rng.standard_normal(len(stay))
-        shown = np.flatnonzero((rng.random(len(stay)) < about.chance) & (first | (not about.once)))
-        number = np.clip(value, about.low, about.high).round(about.decimals)[shown]
-        parts.append(_rows(stay, late, shown, about.item, pl.Series(number), about.unit, about.decimals))
+        rows = np.flatnonzero((rng.random(len(stay)) < about.chance) & (first | (not about.once)))
+        number = np.clip(value, about.low, about.high).round(about.decimals)[rows]
+        parts.append(_rows(stay, late, rows, about.item, pl.Series(number), about.unit, about.decimals))
     slow = rng.random(len(stay)) < REFILL_SLOW * (1 + points[stay])
-    shown = np.flatnonzero(rng.random(len(stay)) < REFILL_CHANCE)
-    words = np.where(slow, "Abnormal >3 Seconds", "Normal <3 Seconds")[shown]
-    parts.append(_rows(stay, late, shown, REFILL, pl.Series(words), "", 0))
+    rows = np.flatnonzero(rng.random(len(stay)) < REFILL_CHANCE)
+    words = np.where(slow, "Abnormal >3 Seconds", "Normal <3 Seconds")[rows]
+    parts.append(_rows(stay, late, rows, REFILL, pl.Series(words), "", 0))
     table = pl.concat(parts).sort("row", "late", "itemid")
     table = table.with_columns(delay=pl.Series(rng.integers(1, 90, table.height)))
     table = table.with_columns(stays[table["row"].to_numpy()].select("subject_id", "hadm_id", "stay_id", "intime"))
@@ -129,18 +129,18 @@ def _charts(rng: np.random.Generator, stays: pl.DataFrame) -> pl.DataFrame:
 
 
 def _rows(
-    stay: np.ndarray, late: np.ndarray, shown: np.ndarray, item: int, value: pl.Series, unit: str, decimals: int
+    stay: np.ndarray, late: np.ndarray, rows: np.ndarray, item: int, value: pl.Series, unit: str, decimals: int
 ) -> pl.DataFrame:
     """row (of the stay), late (minutes after its beginning), itemid, value, valuenum, valueuom."""
     numeric = value.dtype != pl.String
     text = value if not numeric else pl.Series(np.char.mod(f"%.{decimals}f", value.to_numpy()))
     return pl.DataFrame(
         {
-            "row": stay[shown],
-            "late": late[shown],
-            "itemid": np.full(len(shown), item),
+            "row": stay[rows],
+            "late": late[rows],
+            "itemid": np.full(len(rows), item),
             "value": text.cast(pl.String),
-            "valuenum": value.cast(pl.Float64) if numeric else pl.Series([None] * len(shown), dtype=pl.Float64),
-            "valueuom": pl.Series([unit or None] * len(shown), dtype=pl.String),
+            "valuenum": value.cast(pl.Float64) if numeric else pl.Series([None] * len(rows), dtype=pl.Float64),
+            "valueuom": pl.Series([unit or None] * len(rows), dtype=pl.String),
         }
     )

@@ -120,8 +120,8 @@ def write_notes(world: Path, folder: Path) -> None:
     words = _words(vocabulary)
     follows = phenotypes(rng, stays)
     habits = draw_habits(rng, vocabulary, int(follows.max()) + 1)
-    shown = enumerate(track(stays, "Generate discharge summaries"))
-    rows = [_row(rng, habits, words, stay, number, int(follows[number])) for number, stay in shown]
+    numbered_stays = enumerate(track(stays, "Generate discharge summaries"))
+    rows = [_row(rng, habits, words, stay, number, int(follows[number])) for number, stay in numbered_stays]
     with new_folder(folder, GENERATED) as half:
         (half / "note").mkdir()
         notes = pl.DataFrame(rows)
@@ -135,8 +135,8 @@ def write_notes(world: Path, folder: Path) -> None:
 
 def phenotypes(rng: np.random.Generator, stays: Sequence[Mapping[str, Any]]) -> np.ndarray:
     """i64[stays]: the phenotype that each stay follows, by number."""
-    told = [i for i, stay in enumerate(stays) if all(stay[table] for table in TABLES)] or list(range(len(stays)))
-    drawn = rng.permutation(told)[: max(1, len(stays) // STAYS)]
+    candidates = [i for i, stay in enumerate(stays) if all(stay[table] for table in TABLES)] or list(range(len(stays)))
+    drawn = rng.permutation(candidates)[: max(1, len(stays) // STAYS)]
     shares = np.zeros((len(stays), len(drawn)))
     for table in TABLES:
         owners: dict[str, list[int]] = {}
@@ -189,8 +189,8 @@ def _stays(world: Path) -> list[dict[str, Any]]:
     for name, column in zip(TABLES, ("icd_code", "icd_code", "drug"), strict=True):
         stays = stays.join(listed(name, column), on="hadm_id", how="left", maintain_order="left")
     truth = pl.read_parquet(world / "truth.parquet")
-    told = pl.col("tells_grade") if "tells_grade" in truth.columns else pl.lit(None, pl.Int64)
-    stays = stays.join(truth.select(hadm_id="visit_id", told=told), on="hadm_id", how="left", maintain_order="left")
+    grade = pl.col("tells_grade") if "tells_grade" in truth.columns else pl.lit(None, pl.Int64)
+    stays = stays.join(truth.select(hadm_id="visit_id", grade=grade), on="hadm_id", how="left", maintain_order="left")
     return stays.rows(named=True)
 
 
@@ -224,8 +224,8 @@ def _text(
     going_home += [int(i) for i in habits.home[follows] if next(holds)]
     pieces = pieces_of_advice()
     advice = [pieces[i if next(holds) else int(rng.integers(len(pieces)))] for i in habits.advice[follows]]
-    told = [f"{n}. {medicine[i]} {5 * int(rng.integers(1, 20))} mg PO DAILY"
-            for n, i in enumerate(dict.fromkeys(going_home), 1)]  # fmt: skip
+    lines = [f"{n}. {medicine[i]} {5 * int(rng.integers(1, 20))} mg PO DAILY"
+             for n, i in enumerate(dict.fromkeys(going_home), 1)]  # fmt: skip
     points = [*dict.fromkeys(advice), *(ANYBODY[i] for i in np.sort(rng.permutation(len(ANYBODY))[:2]))]
     sections = {
         "Chief Complaint": str(rng.choice(COMPLAINTS)),
@@ -236,15 +236,15 @@ def _text(
         "Pertinent Results": "Laboratory values as in the tables.",
         "Brief Hospital Course": _course([title[i] for i in conditions], [medicine[i] for i in drugs]),
         "Medications on Admission": "The list on admission could not be confirmed.",
-        "Discharge Medications": "\n".join(told) or "None",
+        "Discharge Medications": "\n".join(lines) or "None",
         "Discharge Disposition": "Home",
         "Discharge Diagnosis": "\n".join(title[i] for i in named) or "None",
         "Discharge Condition": "Stable, walking without help.",
         "Discharge Instructions": "\n".join(f"- {point}" for point in points),
         "Followup Instructions": "___",
     }
-    if stay["told"] is not None:
-        sections["Brief Hospital Course"] += " " + SENTENCE.format(grade=stay["told"])
+    if stay["grade"] is not None:
+        sections["Brief Hospital Course"] += " " + SENTENCE.format(grade=stay["grade"])
     body = "\n\n".join(f"{heading}:\n{text}" for heading, text in sections.items())
     return f"{_head(stay)}\n\n{body}\n"
 

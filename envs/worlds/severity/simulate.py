@@ -76,8 +76,8 @@ class RareEntities:
 
 def tail_of(rng: np.random.Generator, first: int, patients: int, of: int, size: int, two_steps: float) -> RareEntities:
     """The share of patients number `first` .. `first + patients - 1` of a world `of` so many."""
-    shown = story.shown_tail(of, two_steps)
-    own = np.arange(shown * first // of, max(shown * (first + patients) // of, shown * first // of + 1))
+    count = story.patient_tail(of, two_steps)
+    own = np.arange(count * first // of, max(count * (first + patients) // of, count * first // of + 1))
     return RareEntities(rng.permutation(own), rng.permutation(own), size, two_steps)
 
 
@@ -152,8 +152,8 @@ def _one_round(
     if further is not None:
         chunk, phenotypes = further
         drawn = chunk.draw(active)
-        shown = phenotypes.shows(np.maximum(drawn.asks, drawn.tells))
-        conditions = np.where(np.any(shown, axis=1, keepdims=True), shown, conditions)
+        mask = phenotypes.shows(np.maximum(drawn.asks, drawn.tells))
+        conditions = np.where(np.any(mask, axis=1, keepdims=True), mask, conditions)
         more = np.maximum(drawn.past, np.where(drawn.asks != NOBODY, phenotypes.grade[drawn.asks], 0))
     common_acuity = np.maximum(
         (conditions * severities.conditions[: story.N_COMMON_CONDITIONS]).max(axis=1),

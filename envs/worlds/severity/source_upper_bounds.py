@@ -24,10 +24,12 @@ SOURCES = ("training", "graph", "past", "reports")
 Subset = tuple[str, ...]
 
 
-def source_ceilings(world: World, visits: Iterable[int], task: str, told_by: Collection[int]) -> Mapping[Subset, float]:
+def source_ceilings(
+    world: World, visits: Iterable[int], task: str, report_stays: Collection[int]
+) -> Mapping[Subset, float]:
     """Best expected accuracy of each of the 16 subsets of SOURCES, in their order, on exactly these visits.
 
-    told_by: stays whose reports may be shown. Raises BadInput as `ceilings.world_ceilings` does, and ValueError
+    report_stays: stays whose reports may be shown. Raises BadInput as `ceilings.world_ceilings` does, and ValueError
     for a world without further sources.
     """
     if not world.further.any:
@@ -37,24 +39,24 @@ def source_ceilings(world: World, visits: Iterable[int], task: str, told_by: Col
     subsets = [names for size in range(len(SOURCES) + 1) for names in combinations(SOURCES, size)]
     return {
         names: knowing(
-            truth, world.rare_severity, task, known_from(world, truth, names, told_by),
+            truth, world.rare_severity, task, source_coverage(world, truth, names, report_stays),
             None if "training" in names else common,
         )
         for names in subsets
     }  # fmt: skip
 
 
-def known_from(world: World, truth: pl.DataFrame, names: Subset, told_by: Collection[int]) -> np.ndarray:
+def source_coverage(world: World, truth: pl.DataFrame, names: Subset, report_stays: Collection[int]) -> np.ndarray:
     """bool [visits, 4]: whether these sources tell a visit's rare condition, rare drug, past and syndrome."""
     graph = np.full(truth.height, "graph" in names)
     past = ("past" in names) & (truth["chain"].is_null().to_numpy() | graph)
-    told = told_in(world, truth, told_by) if "reports" in names else np.zeros(truth.height, dtype=bool)
-    return np.stack([graph, graph, past, told], axis=1)
+    reports = report_coverage(world, truth, report_stays) if "reports" in names else np.zeros(truth.height, dtype=bool)
+    return np.stack([graph, graph, past, reports], axis=1)
 
 
-def told_in(world: World, truth: pl.DataFrame, told_by: Collection[int]) -> np.ndarray:
+def report_coverage(world: World, truth: pl.DataFrame, report_stays: Collection[int]) -> np.ndarray:
     """bool [visits]: whether another patient's report among these stays tells the visit's phenotype."""
-    tellers = world.truth.filter(pl.col("tells").is_not_null() & pl.col("visit_id").is_in(list(told_by)))
+    tellers = world.truth.filter(pl.col("tells").is_not_null() & pl.col("visit_id").is_in(list(report_stays)))
     patients = tellers.group_by("tells").agg(pl.col("subject_id").unique())
     rows = truth.select("asks", "subject_id").join(
         patients.rename({"subject_id": "tellers"}), left_on="asks", right_on="tells", how="left", maintain_order="left"

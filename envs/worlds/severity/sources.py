@@ -86,10 +86,10 @@ class Phenotypes:
 
     def shows(self, numbers: np.ndarray) -> np.ndarray:
         """bool [visits, common conditions] of phenotypes by number; NOBODY shows nothing."""
-        shown = np.zeros((len(numbers), story.N_COMMON_CONDITIONS), dtype=bool)
+        table = np.zeros((len(numbers), story.N_COMMON_CONDITIONS), dtype=bool)
         rows = np.flatnonzero(numbers != NOBODY)
-        shown[rows[:, None], self.conditions[numbers[rows]]] = True
-        return shown
+        table[rows[:, None], self.conditions[numbers[rows]]] = True
+        return table
 
 
 def draw_phenotypes(rng: np.random.Generator) -> Phenotypes:
@@ -184,19 +184,19 @@ def omr_table(
     rows = np.flatnonzero((drawn.past > 0) & (drawn.slope == 0))
     chained = drawn.chain[rows] != NOBODY
     named = targets.gather(np.where(chained, drawn.chain[rows], 0)).to_list()
-    told = [
+    results = [
         f"target {target}" if behind else f"grade {grade} course"
         for behind, target, grade in zip(chained, named, drawn.past[rows].tolist(), strict=True)
     ]
     pain = [f"grade {grade} pain" for grade in rng.integers(1, story.GRADES, len(rows))]
     day = [_days_before(rng, start[rows], years) for years in (YEARS_BEFORE, PAIN_YEARS)]
-    told_by = _omr_rows(np.tile(subject_id[rows], 2), pl.concat(day), POINTERS[PAST].capitalize(), told + pain)
+    past_rows = _omr_rows(np.tile(subject_id[rows], 2), pl.concat(day), POINTERS[PAST].capitalize(), results + pain)
     fails = np.flatnonzero(drawn.slope > 0)
     days, values = measurements(rng, drawn.past[fails])
     when = (start[fails, None] - days * DAY).ravel()
-    said = [f"{value:.2f}" for value in values.ravel()]
-    measured = _omr_rows(np.repeat(subject_id[fails], MEASURED), _dates(when), MEASURE, said)
-    return pl.concat([told_by, measured]).sort("subject_id", "chartdate")
+    texts = [f"{value:.2f}" for value in values.ravel()]
+    measured = _omr_rows(np.repeat(subject_id[fails], MEASURED), _dates(when), MEASURE, texts)
+    return pl.concat([past_rows, measured]).sort("subject_id", "chartdate")
 
 
 def measurements(rng: np.random.Generator, grades: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

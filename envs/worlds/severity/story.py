@@ -95,7 +95,7 @@ class Severities:
         return np.concatenate([self.conditions[N_COMMON_CONDITIONS:], self.drugs[N_COMMON_DRUGS:]])
 
 
-def shown_tail(patients: int, two_steps: float) -> int:
+def patient_tail(patients: int, two_steps: float) -> int:
     """Rare entities of each kind that patients are given from: about one for each time that a visit has one."""
     visits = sum(n * p for n, p in enumerate(VISIT_COUNT_LAW, 1)) * patients
     return max(30, math.ceil(visits * max(RARE_CONDITION, two_steps) * TAIL_SPARE))
@@ -103,7 +103,7 @@ def shown_tail(patients: int, two_steps: float) -> int:
 
 def whole_tail(patients: int, two_steps: float) -> int:
     """Rare entities of each kind in the graph."""
-    return math.ceil(shown_tail(patients, two_steps) * (1 + UNSEEN))
+    return math.ceil(patient_tail(patients, two_steps) * (1 + UNSEEN))
 
 
 def los_matrix() -> np.ndarray:

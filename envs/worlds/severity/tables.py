@@ -247,7 +247,7 @@ def _labs(rng: np.random.Generator, vocabulary: WorldVocabulary, visits: Visits,
     number = (visits.hadm_id[visit] - FIRST_ADMISSION) * labs_per_visit
     number = number + np.tile(np.arange(labs_per_visit), len(visits))
     redacted = rng.random(n) < 0.02
-    shown = pl.Series(np.where(whole, np.char.mod("%d", value.astype(np.int64)), np.char.mod("%.1f", value)))
+    text = pl.Series(np.where(whole, np.char.mod("%d", value.astype(np.int64)), np.char.mod("%.1f", value)))
     return pl.DataFrame(
         {
             "labevent_id": number + 1,
@@ -258,7 +258,7 @@ def _labs(rng: np.random.Generator, vocabulary: WorldVocabulary, visits: Visits,
             "order_provider_id": _blank_where(rng.random(n) < 0.3, _providers(rng, n)),
             "charttime": _times(drawn),
             "storetime": _blank_where(rng.random(n) < 0.01, _times(stored)),
-            "value": pl.select(pl.when(pl.Series(redacted)).then(pl.lit("___")).otherwise(shown)).to_series(),
+            "value": pl.select(pl.when(pl.Series(redacted)).then(pl.lit("___")).otherwise(text)).to_series(),
             "valuenum": _blank_where(redacted, pl.Series(value)),
             "valueuom": vocabulary.labs["unit"].gather(item),
             "ref_range_lower": low_text.gather(item),

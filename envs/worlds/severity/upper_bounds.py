@@ -46,7 +46,7 @@ def world_ceilings(
     seen: visits whose outcomes in this task a learner may remember.
     Raises BadInput for an unknown task, or a visit for which the task has no label.
     """
-    nothing, all_of_it = (np.full((truth.height, 2 + len(FURTHER)), known) for known in (False, True))
+    nothing, all_of_it = (np.full((truth.height, 2 + len(FURTHER)), value) for value in (False, True))
     parametric = knowing(truth, rare_severity, task, nothing)
     retrieval = knowing(truth, rare_severity, task, all_of_it)
     memory = float("nan")
@@ -59,11 +59,11 @@ def world_ceilings(
 
 
 def knowing(
-    truth: pl.DataFrame, rare_severity: np.ndarray, task: str, known: np.ndarray, common: np.ndarray | None = None
+    truth: pl.DataFrame, rare_severity: np.ndarray, task: str, coverage: np.ndarray, common: np.ndarray | None = None
 ) -> float:
     """Expected accuracy of a predictor that knows, beside the common entities, these severities of each visit.
 
-    known: bool [visits, 2 or 4], of its rare condition, its rare drug, its past and its syndrome (the last two are
+    coverage: bool [visits, 2 or 4], of its rare condition, its rare drug, its past and its syndrome (the last two are
     unknown where they are left out). What it does not know of an entity is all but how often each severity occurs in
     its kind. common: float64 [10], P(common acuity <= m), for a predictor that does not know the common entities
     either. Raises BadInput as `world_ceilings` does.
@@ -75,23 +75,23 @@ def knowing(
         numbers = rare_numbers(part)
         cdf = np.ones((len(numbers), story.GRADES))
         for kind in range(2):
-            has, knows = numbers[:, kind] >= 0, known[rows, kind]
+            has, knows = numbers[:, kind] >= 0, coverage[rows, kind]
             own = np.where(knows[:, None], exact[numbers[:, kind]], prior[numbers[:, kind]])
             cdf *= np.where(has[:, None], own, 1.0)
-        return cdf * further_cdf(part, known[rows, 2:] if known.shape[1] > 2 else None)
+        return cdf * further_cdf(part, coverage[rows, 2:] if coverage.shape[1] > 2 else None)
 
     return _mean_hits(truth, task, law, common)
 
 
-def further_cdf(part: pl.DataFrame, known: np.ndarray | None) -> np.ndarray:
-    """P(highest severity from further sources <= m), float64 [n, 10]; known: bool [n, 2], None for none of them. What
-    is not known is uniform over 1..9 (envs/worlds/severity/sources.py)."""
+def further_cdf(part: pl.DataFrame, coverage: np.ndarray | None) -> np.ndarray:
+    """P(highest severity from further sources <= m), float64 [n, 10]; coverage: bool [n, 2], None for none of them.
+    What is not known is uniform over 1..9 (envs/worlds/severity/sources.py)."""
     cdf, grades = np.ones((part.height, story.GRADES)), np.arange(story.GRADES)
     for i, column in enumerate(name for name in FURTHER if name in part.columns):
         severity = part[column].fill_null(0).to_numpy()
         exact = (severity[:, None] <= grades).astype(float)
         unsure = np.where(severity[:, None] > 0, grades / (story.GRADES - 1), 1.0)
-        cdf *= unsure if known is None else np.where(known[:, i, None], exact, unsure)
+        cdf *= unsure if coverage is None else np.where(coverage[:, i, None], exact, unsure)
     return cdf
 
 

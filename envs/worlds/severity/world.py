@@ -200,8 +200,8 @@ def _is_finished(root: Path, wanted: Mapping[str, Any]) -> bool:
     """Whether `root` holds just this world; BadInput when it holds something else."""
     if not root.exists() or (root.is_dir() and not any(root.iterdir())):
         return False
-    found = _manifest(root).get("parameters", {}) if (root / "manifest.json").exists() else {}
-    differing = [key for key in wanted if found.get(key) != wanted[key]]
+    parameters = _manifest(root).get("parameters", {}) if (root / "manifest.json").exists() else {}
+    differing = [key for key in wanted if parameters.get(key) != wanted[key]]
     if differing:
         raise BadInput(
             f"{root} already holds something else (it differs in {', '.join(differing)}); "
@@ -231,7 +231,7 @@ def _write_world(folder: Path, vocabulary: WorldVocabulary, parameters: Mapping[
         tail = tail_of(rng, first, some, patients, vocabulary.tail, parameters["two_steps"])
         chunk = None
         if phenotypes is not None:
-            spare = story.shown_tail(patients, parameters["two_steps"])
+            spare = story.patient_tail(patients, parameters["two_steps"])
             grades = severities.drugs[story.N_COMMON_DRUGS :]
             chunk = chunk_of(_stream(seed, 4, number), shares, first, some, patients, grades, spare), phenotypes
         visits = simulate(rng, vocabulary, severities, tail, first, some, chunk)

@@ -41,7 +41,7 @@ def small(cache: Any, *more: str) -> tuple[Config, Any]:
 def entropy(network: Any, corpus: ExamplesCorpus, sample_id: str, shots: Shots) -> float:
     """Mean -log p of the patient's tokens behind the examples, by one forward pass over the whole prompt."""
     walkers = corpus.walkers
-    before = [*walkers.prompt.head, *(i for row in shots for i in walkers.known[row].shown)]
+    before = [*walkers.prompt.head, *(i for row in shots for i in walkers.candidates[row].example)]
     asked = walkers.patients[sample_id].asked
     with torch.inference_mode():
         logits = network(torch.tensor([[*before, *asked]])).logits[0].double()

@@ -117,8 +117,8 @@ def test_prompts_are_the_pieces_that_selectors_score(read: tuple[Config, System[
     for episode in played(config, system, "semantic_emb", policy):
         found, [act] = episode.trace[0].result, [r.effect for r in episode.trace if isinstance(r.effect, Act)]
         assert isinstance(found, Examples)
-        pool = walkers.known
-        pieces = [walkers.prompt.head, *(pool[row].shown for row in found.selection.shots)]
+        pool = walkers.candidates
+        pieces = [walkers.prompt.head, *(pool[row].example for row in found.selection.shots)]
         ids = [i for piece in (*pieces, walkers.patients[episode.sample_id].asked) for i in piece]
         tokenizer = walkers.prompt.tokenizer
         assert tokenizer.decode(ids) == tokenizer.decode(tokenizer.encode(act.prompt, add_special_tokens=False))
@@ -374,7 +374,7 @@ def test_examples_for_other_systems_are_texts_by_sample(cache: Path) -> None:
     )
     for case, one in zip(system.cases.test, evidence, strict=True):
         assert isinstance(one, Examples)
-        first = one.shown[0]
+        first = one.demonstrations[0]
         outcome = system.task.labels[first.label]
         assert found[case.sample_id].startswith(f"Earlier patient:\n{first.text}\nOutcome: {outcome}")
     assert set(examples(system, "zero_shot", ("test",)).values()) == {""}

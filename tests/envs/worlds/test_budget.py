@@ -30,7 +30,7 @@ from ghar.envs.worlds.severity.budget import (
     facts_of,
     items_of,
 )
-from ghar.envs.worlds.severity.source_upper_bounds import source_ceilings, told_in
+from ghar.envs.worlds.severity.source_upper_bounds import report_coverage, source_ceilings
 from ghar.envs.worlds.severity.upper_bounds import label_law
 from ghar.envs.worlds.severity.world import World, generate_world, truth_of
 
@@ -61,12 +61,12 @@ def every_policy(items: tuple[PricedItem, ...], task: str, known: int, at: tuple
 
     def outcomes(i: int, known: int, at: tuple[int, ...]) -> Iterator[tuple[float, int, tuple[int, ...]]]:
         item = items[i]
-        tells = 1.0 if at[i] == NAMED else item.told * (1 - item.named)
+        tells = 1.0 if at[i] == NAMED else item.coverage * (1 - item.named)
         for grade, chance in enumerate(item.law):
             yield tells * chance, max(known, grade), (*at[:i], KNOWN, *at[i + 1 :])
         if at[i] == OPEN:
-            yield item.told * item.named, known, (*at[:i], NAMED, *at[i + 1 :])
-            yield 1 - item.told, known, (*at[:i], LOST, *at[i + 1 :])
+            yield item.coverage * item.named, known, (*at[:i], NAMED, *at[i + 1 :])
+            yield 1 - item.coverage, known, (*at[:i], LOST, *at[i + 1 :])
 
     @cache
     def trees(known: int, at: tuple[int, ...]) -> list[Point]:
@@ -135,7 +135,7 @@ def test_the_ends_of_the_curve_are_the_ceilings_of_training_alone_and_of_all_sou
 def test_what_is_paid_and_reached_is_that_of_each_visit_followed_by_itself(world: World) -> None:
     visits, told_by = halves(world)
     truth = truth_of(world, visits)
-    facts = facts_of(world, truth, told_in(world, truth, told_by))
+    facts = facts_of(world, truth, report_coverage(world, truth, told_by))
     game = QueryGame(items_of(world, facts, {"graph": 0.3, "past": 0.1, "reports": 1.0}), "los")
     plan, paid, right = BudgetPolicy(game, 0.2), 0.0, 0.0
     for row in range(len(visits)):
@@ -143,7 +143,7 @@ def test_what_is_paid_and_reached_is_that_of_each_visit_followed_by_itself(world
         while (does := int(plan.at(tuple(at))[2][known])) > 0:
             i = does - 1
             paid += game.items[i].price if at[i] == OPEN else game.items[i].more
-            at[i] = LOST if not facts.told[row, i] else NAMED if facts.named[row, i] and at[i] == OPEN else KNOWN
+            at[i] = LOST if not facts.coverage[row, i] else NAMED if facts.named[row, i] and at[i] == OPEN else KNOWN
             known = max(known, int(facts.grade[row, i])) if at[i] == KNOWN else known
         right += float(game.hits(tuple(at))[known])
     assert plan.reached(facts) == (pytest.approx(paid / len(visits)), pytest.approx(right / len(visits)))

@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 
 from ghar.envs.records import Records
 from ghar.envs.worlds.cases import story
-from ghar.envs.worlds.cases.story import COURSES, EXACT, GeneratedPatient, ceilings, draw_courses, draw_person, told_by
+from ghar.envs.worlds.cases.story import (
+    COURSES,
+    EXACT,
+    GeneratedPatient,
+    ceilings,
+    draw_courses,
+    draw_person,
+    outcome_posterior,
+)
 from ghar.envs.worlds.cases.world import LABELS, generate_cases, load_cases
 from ghar.errors import BadInput
 from ghar.launch.entry import load
@@ -55,7 +63,7 @@ def people(seed: int, count: int) -> list[GeneratedPatient]:
 @given(SEEDS)
 def test_what_cases_tell_is_what_counting_every_course_tells(seed: int) -> None:
     asked, *cases = people(seed, 4)
-    assert told_by(asked.phenotypes, cases) == pytest.approx(directly(asked.phenotypes, cases))
+    assert outcome_posterior(asked.phenotypes, cases) == pytest.approx(directly(asked.phenotypes, cases))
 
 
 @settings(max_examples=15)

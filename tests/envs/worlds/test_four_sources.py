@@ -11,7 +11,7 @@ import pytest
 
 from ghar.envs.worlds.severity import sources, story
 from ghar.envs.worlds.severity.notes import write_notes
-from ghar.envs.worlds.severity.source_upper_bounds import SOURCES, known_from, source_ceilings, told_in
+from ghar.envs.worlds.severity.source_upper_bounds import SOURCES, report_coverage, source_ceilings, source_coverage
 from ghar.envs.worlds.severity.sources import MEASURE, POINTERS, SourceShares, draw_phenotypes
 from ghar.envs.worlds.severity.upper_bounds import FURTHER, acuity_law, label_law, rare_numbers
 from ghar.envs.worlds.severity.world import World, generate_world, world_folder
@@ -173,7 +173,7 @@ def test_all_sixteen_ceilings_equal_a_direct_evaluation(world: World) -> None:
     patients = world.truth["subject_id"].unique().sort().to_list()
     shown = world.truth.filter(pl.col("subject_id").is_in(patients[:280]))["visit_id"].to_list()
     asked = world.truth.filter(pl.col("subject_id").is_in(patients[280:320]))
-    told = told_in(world, asked, shown)
+    told = report_coverage(world, asked, shown)
     for task in ("los", "dec"):
         found = source_ceilings(world, asked["visit_id"].to_list(), task, shown)
         assert list(found) == [names for n in range(5) for names in combinations(SOURCES, n)]
@@ -193,18 +193,18 @@ def test_each_source_is_worth_something_beside_the_others(world: World) -> None:
 
 def test_a_report_of_the_patient_who_asks_tells_nothing(world: World) -> None:
     asked = world.truth.filter(pl.col("asks").is_not_null())
-    everyone = told_in(world, asked, world.truth["visit_id"].to_list())
+    everyone = report_coverage(world, asked, world.truth["visit_id"].to_list())
     own = asked.rows(named=True)
     for row, told in zip(own, everyone, strict=True):
         others = world.truth.filter((pl.col("tells") == row["asks"]) & (pl.col("subject_id") != row["subject_id"]))
         assert told == (not others.is_empty())
-    assert not told_in(world, asked, []).any()
+    assert not report_coverage(world, asked, []).any()
 
 
 def test_known_from_a_chain_takes_both_sources(world: World) -> None:
     chained = world.truth.filter(pl.col("chain").is_not_null())
     for names, knows in ((("past",), False), (("graph",), False), (("graph", "past"), True)):
-        assert (known_from(world, chained, names, [])[:, 2] == knows).all()
+        assert (source_coverage(world, chained, names, [])[:, 2] == knows).all()
 
 
 @pytest.mark.parametrize("shares", [(1.5, 0.1, 0.1), (0.1, 0.4, 0.1), (-0.1, 0.1, 0.1), (0.1, 0.1, 0.6, 0.6)])

@@ -62,7 +62,7 @@ def test_the_tail_is_given_out_entity_by_entity():
     tail = tail_of(np.random.default_rng(0), 1000, 500, 3000, 9000, 0.25)
     given = np.zeros(2, dtype=np.int64)
     rare = draw_rare(np.random.default_rng(1), 900, tail, given)
-    shown = story.shown_tail(3000, 0.25)
+    shown = story.patient_tail(3000, 0.25)
     for kind, share in enumerate((story.RARE_CONDITION, 0.25)):
         own = rare[rare[:, kind] != NOBODY, kind] - kind * 9000
         assert len(set(own)) == len(own) and int(shown / 3) <= own.min() < own.max() < shown / 2 + 1

@@ -75,7 +75,7 @@ def test_a_hidden_value_does_not_reach_its_own_prediction(seed: int) -> None:
         raw = np.where(shown.observed & own, shown.values + rng.normal(3, 1, shown.values.shape), shown.values)
         hidden_apart.append(sample(i, raw.astype(np.float32), shown.observed))
     other = make_batch(hidden_apart, scale)
-    assert not torch.equal(batch.values, other.values) and torch.equal(batch.known, other.known)
+    assert not torch.equal(batch.values, other.values) and torch.equal(batch.observed, other.observed)
     guess, again = (stage.predictor(stage.encoder(hide(b, hidden))) for b in (batch, other))
     assert torch.equal(guess, again)
     assert not torch.equal(stage.target(batch), stage.target(other))  # the target does see it
@@ -89,7 +89,7 @@ def test_the_loss_of_pretraining_is_over_hidden_measured_cells_alone() -> None:
     hidden = draw_hidden(batch)
     target, guess = stage.target(batch)[:, :, 1:], stage.predictor(stage.encoder(hide(batch, hidden))[:, :, 1:])
     errors = []
-    for b, t, f in np.argwhere((hidden & batch.known).numpy()):
+    for b, t, f in np.argwhere((hidden & batch.observed).numpy()):
         gap = (guess[b, f, t] - target[b, f, t]).abs()
         errors.append(torch.where(gap < 1, gap**2 / 2, gap - 0.5).mean().item())
     assert stage.loss(batch, hidden).item() == pytest.approx(np.mean(errors), rel=1e-5)
@@ -113,7 +113,7 @@ def test_each_channel_of_concare_is_a_gru() -> None:
     batch = make_batch(samples, fit_scale(samples))
     channels = model_of("concare").channels
     states = channels(batch)
-    cells = torch.stack([batch.filled, batch.known.float()], dim=-1)
+    cells = torch.stack([batch.filled, batch.observed.float()], dim=-1)
     for f in range(4):
         gru = nn.GRU(2, 16, batch_first=True)
         with torch.no_grad():
@@ -174,7 +174,7 @@ def test_what_was_carried_into_the_first_step_counts_once() -> None:
     later = changed(one, observed=np.array([[False], [False]]))
     scale = fit_scale([one, later])
     batch = make_batch([later], scale)
-    assert batch.known[0, :, 0].tolist() == [True, False]
+    assert batch.observed[0, :, 0].tolist() == [True, False]
 
 
 def test_a_feature_that_nobody_has_is_no_obstacle() -> None:

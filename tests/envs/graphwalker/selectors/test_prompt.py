@@ -53,7 +53,7 @@ def test_pieces_hold_what_they_should_and_only_examples_their_answer() -> None:
     prompt = make_prompt(TASK, HEAD, Letters(), 4000, 2)
     sample = replace(series(3), label=1)
     patient = prompt.patient(sample, "0.37")
-    assert text(patient.shown) == f"Example:\n{patient.text}\nAnswer: yes\n\n"
+    assert text(patient.example) == f"Example:\n{patient.text}\nAnswer: yes\n\n"
     assert text(patient.asked) == f"Patient:\n{patient.text}\nAnswer:"
     assert patient.text.endswith("estimate of a trained model: 0.37") and patient.dropped == 0
     assert [text(ids) for ids in prompt.answers] == [" no", " yes"]
@@ -67,7 +67,7 @@ def test_a_model_with_a_template_is_scored_as_it_is_asked() -> None:
     chat.chat_template = CHAT
     prompt = make_prompt(TASK, HEAD, chat, 4000, 2)
     shown, asked = prompt.patient(replace(series(3), label=1)), prompt.patient(series(2))
-    pieces = [i for piece in (prompt.head, shown.shown, asked.asked, prompt.close) for i in piece]
+    pieces = [i for piece in (prompt.head, shown.example, asked.asked, prompt.close) for i in piece]
     whole = encode_prompt(chat, HEAD + example_text(shown.text, "yes") + asked_text(asked.text))
     assert chat.decode(pieces) == chat.decode(whole) and prompt.answers == encode_choices(chat, TASK.labels)
     assert prompt.close and whole[-len(prompt.close) :] == list(prompt.close)
@@ -79,7 +79,7 @@ def test_a_long_record_loses_its_oldest_steps_and_says_how_many() -> None:
     prompt = make_prompt(TASK, HEAD, Letters(), len(head_text(TASK, FEATURES)) + 4 + 3 * 140, 2)
     sample = series(20)
     patient = prompt.patient(sample)
-    assert patient.dropped > 0 and max(len(patient.shown), len(patient.asked)) <= prompt.room == 140
+    assert patient.dropped > 0 and max(len(patient.example), len(patient.asked)) <= prompt.room == 140
     assert patient.text == table(sample, patient.dropped)
     assert str(int(sample.history.hours[-1])) in patient.text.splitlines()[0]
     more = table(sample, patient.dropped - 1)
@@ -106,7 +106,7 @@ def test_a_long_question_loses_its_first_words_and_keeps_its_options() -> None:
     prompt = make_prompt(task, question_head(task), Letters(), len(question_head(task)) + 2 + 3 * 60, 2)
     question = ChoiceQuestion("q-1", " ".join(f"word{i}" for i in range(30)), ("one", "two"), 1)
     patient = prompt.question(question, 7)
-    assert text(patient.shown) == f"Example:\n{patient.text}\nAnswer: B\n\n" and len(patient.shown) <= prompt.room
+    assert text(patient.example) == f"Example:\n{patient.text}\nAnswer: B\n\n" and len(patient.example) <= prompt.room
     assert patient.text.endswith("word29\nA. one\nB. two") and patient.dropped == 30 - patient.text.count("word")
     assert (patient.sample_id, patient.subject_id, patient.label, patient.series) == ("q-1", 7, 1, None)
     with pytest.raises(BadInput, match="q-1: one word and the options"):

@@ -51,18 +51,18 @@ def test_entropy_perplexity_and_labels_are_what_they_say(scorer: EngineScorer) -
         [Entropy(query.patient, sets), Labels(query.patient, sets), Perplexity((1, 2))]
     )
     for i, shots in enumerate(sets):
-        before = [*HEAD, *(token for row in shots for token in pool.patients[row].shown)]
+        before = [*HEAD, *(token for row in shots for token in pool.patients[row].example)]
         assert entropy[i] == pytest.approx(-np.mean(logprobs(scorer, before, query.patient.asked)), abs=1e-4)
         sums = [sum(logprobs(scorer, [*before, *query.patient.asked], answer)) for answer in ANSWERS]
         np.testing.assert_allclose(labels[i], log_softmax(sums), atol=1e-4)
-    assert surprise[0] == pytest.approx(-np.mean(logprobs(scorer, list(HEAD), pool.patients[1].shown)), abs=1e-4)
+    assert surprise[0] == pytest.approx(-np.mean(logprobs(scorer, list(HEAD), pool.patients[1].example)), abs=1e-4)
 
 
 def test_entropy_is_the_difference_of_joint_entropies(scorer: EngineScorer) -> None:
     """Eq. 8, GraphWalker: H(x | S) = H(x, S) - H(S), as sums over tokens."""
     pool, [query, *_] = make_world(0)
     [[mean]] = scorer.answer([Entropy(query.patient, ((4, 7),))])
-    shown = (*pool.patients[4].shown, *pool.patients[7].shown)
+    shown = (*pool.patients[4].example, *pool.patients[7].example)
     both = -sum(logprobs(scorer, list(HEAD), (*shown, *query.patient.asked)))
     alone = -sum(logprobs(scorer, list(HEAD), shown))
     assert mean * len(query.patient.asked) == pytest.approx(both - alone, abs=1e-3)
@@ -87,7 +87,7 @@ def test_slopes_are_directional_derivatives(scorer: EngineScorer) -> None:
     pool, [query, *_] = make_world(0)
     anchor, shots = (4, 7), (4, 7, 11)
     [(value, change)] = scorer.answer([InfluenceGradients(query.patient, anchor, shots)])
-    pieces = [HEAD, *(pool.patients[row].shown for row in anchor), query.patient.asked]
+    pieces = [HEAD, *(pool.patients[row].example for row in anchor), query.patient.asked]
     answer = ANSWERS[query.patient.label]
     before = [token for piece in pieces for token in piece]
     assert value == pytest.approx(sum(logprobs(scorer, before, answer)), abs=1e-4)
@@ -96,7 +96,7 @@ def test_slopes_are_directional_derivatives(scorer: EngineScorer) -> None:
     embed = model.get_input_embeddings()
     with torch.no_grad():
         x = embed(torch.tensor([[*before, *answer]]))
-        there = embed(torch.tensor(pool.patients[11].shown))
+        there = embed(torch.tensor(pool.patients[11].example))
         moved = x.clone()
         moved[0, 3:9] += step * (there - x[0, 3:9])
         logp = model(inputs_embeds=moved).logits[0, :-1].log_softmax(-1)
