@@ -59,11 +59,11 @@ class Transformer(nn.Module):
         return self.label(states[:, 0])
 
 
-def fit_retain(known: TrainingData) -> VisitModel:
+def fit_retain(data: TrainingData) -> VisitModel:
     """RETAIN."""
-    return fit_network(known, Retain)
+    return fit_network(data, Retain)
 
 
-def fit_transformer(known: TrainingData) -> VisitModel:
+def fit_transformer(data: TrainingData) -> VisitModel:
     """The Transformer, of the next width that its heads divide."""
-    return fit_network(known, lambda codes, hidden, classes: Transformer(codes, -(-hidden // HEADS) * HEADS, classes))
+    return fit_network(data, lambda codes, hidden, classes: Transformer(codes, -(-hidden // HEADS) * HEADS, classes))

@@ -36,10 +36,10 @@ class GraphEvidence:
     def of(self, code: str) -> Mapping[str, int]:
         """Look up path -> largest number that it leads to; empty for a code without a node."""
         if code not in self._read:
-            found: dict[str, int] = {}
+            numbers: dict[str, int] = {}
             for path, number in self._statements(self.nodes.get(code)):
-                found[path] = max(number, found.get(path, number))
-            self._read[code] = found
+                numbers[path] = max(number, numbers.get(path, number))
+            self._read[code] = numbers
         return self._read[code]
 
     def _statements(self, node: int | None) -> Iterator[tuple[str, int]]:
@@ -97,13 +97,13 @@ class Columns:
         return table
 
 
-def fit_boosting_evidence(known: TrainingData) -> BoostingOnEvidence:
+def fit_boosting_evidence(data: TrainingData) -> BoostingOnEvidence:
     """Boosting on counts and on evidence. BadInput where no graph states any."""
-    evidence = _evidence(known)
-    codes = {code for sample in known.train for visit in sample.history for code in codes_of(visit)}
+    evidence = _evidence(data)
+    codes = {code for sample in data.train for visit in sample.history for code in codes_of(visit)}
     paths = sorted({path for code in codes for path in evidence.of(code)})
-    columns = Columns(evidence, vocabulary(known.train, least=FREQUENT), {path: i for i, path in enumerate(paths)})
-    boosting = fit_boosting(known, further=columns)
+    columns = Columns(evidence, vocabulary(data.train, least=FREQUENT), {path: i for i, path in enumerate(paths)})
+    boosting = fit_boosting(data, further=columns)
     return BoostingOnEvidence(boosting, columns, {**boosting.about, "paths": len(paths)})
 
 
@@ -120,11 +120,11 @@ class SeveritiesOfEvidence:
         return self.severities(with_statements(samples, self.evidence, self.frequent))
 
 
-def fit_severities_evidence(known: TrainingData) -> SeveritiesOfEvidence:
+def fit_severities_evidence(data: TrainingData) -> SeveritiesOfEvidence:
     """The table of severities, with statements in place of rare codes. BadInput where no graph states any."""
-    evidence, frequent = _evidence(known), vocabulary(known.train, least=FREQUENT)
-    train, valid = (with_statements(part, evidence, frequent) for part in (known.train, known.valid))
-    fitted = fit_severities(replace(known, train=train, valid=valid))
+    evidence, frequent = _evidence(data), vocabulary(data.train, least=FREQUENT)
+    train, valid = (with_statements(part, evidence, frequent) for part in (data.train, data.valid))
+    fitted = fit_severities(replace(data, train=train, valid=valid))
     return SeveritiesOfEvidence(fitted, evidence, frequent, fitted.about)
 
 
@@ -143,11 +143,11 @@ def with_statements(
     return tuple(replace(sample, history=tuple(map(visit, sample.history))) for sample in samples)
 
 
-def _evidence(known: TrainingData) -> CodeEvidence:
-    found = known.evidence()
-    if found is None:
+def _evidence(data: TrainingData) -> CodeEvidence:
+    evidence = data.evidence()
+    if evidence is None:
         raise BadInput(
             "boosting_evidence and severities_evidence read the numbers that a generated world's graph states, and "
             "these patients come with none: leave both out of eval.variants."
         )
-    return found
+    return evidence

@@ -97,15 +97,15 @@ def counts(samples: Sequence[Sample], place: Mapping[str, int], scope: Scope) ->
     columns: list[int] = []
     for i, sample in enumerate(samples):
         for visit in sample.history if scope == "all" else sample.history[-1:]:
-            found = [place[code] for code in codes_of(visit) if code in place]
-            columns += found
-            rows += [i] * len(found)
+            indices = [place[code] for code in codes_of(visit) if code in place]
+            columns += indices
+            rows += [i] * len(indices)
     table = csr_array((np.ones(len(rows)), (rows, columns)), shape=(len(samples), len(place)))
     table.sum_duplicates()
     return table
 
 
-def shown(samples: Sequence[Sample], place: Mapping[str, int], scope: Scope) -> csr_array:
+def encode_presence(samples: Sequence[Sample], place: Mapping[str, int], scope: Scope) -> csr_array:
     """f64[samples, codes]: 1 where a visit in scope shows a code."""
     table = counts(samples, place, scope)
     table.data[:] = 1.0

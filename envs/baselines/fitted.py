@@ -24,22 +24,22 @@ from ghar.envs.baselines.tables import (
 from ghar.episode import Prediction
 
 
-def _gru(known: TrainingData) -> BaselineModel:
+def _gru(data: TrainingData) -> BaselineModel:
     from ghar.envs.baselines.gru import fit_gru  # loads torch
 
-    return fit_gru(known)
+    return fit_gru(data)
 
 
-def _retain(known: TrainingData) -> BaselineModel:
+def _retain(data: TrainingData) -> BaselineModel:
     from ghar.envs.baselines.attention import fit_retain  # loads torch
 
-    return fit_retain(known)
+    return fit_retain(data)
 
 
-def _transformer(known: TrainingData) -> BaselineModel:
+def _transformer(data: TrainingData) -> BaselineModel:
     from ghar.envs.baselines.attention import fit_transformer  # loads torch
 
-    return fit_transformer(known)
+    return fit_transformer(data)
 
 
 FITS: Mapping[str, Callable[[TrainingData], BaselineModel]] = {
@@ -65,32 +65,32 @@ EVERY: Mapping[str, Callable[[TrainingData], BaselineModel]] = {**FITS, **EVIDEN
 
 @dataclass(frozen=True, eq=False)
 class FittedBaseline:
-    """Fits to `known`, and answers each of `splits` as a whole. Only samples of `known` teach, whatever is asked."""
+    """Fits to `data`, and answers each of `splits` as a whole. Only samples of `data` teach, whatever is asked."""
 
-    known: TrainingData
+    data: TrainingData
     splits: Splits[Sample]
     _models: dict[str, BaselineModel] = field(default_factory=dict, repr=False)
-    _told: dict[str, dict[str, np.ndarray]] = field(default_factory=dict, repr=False)
+    _answers: dict[str, dict[str, np.ndarray]] = field(default_factory=dict, repr=False)
 
     def model(self, name: str) -> BaselineModel:
         """The fitted baseline. Where training samples have one label only, all are the usual one."""
         if name not in self._models:
-            alone = len(set(self.known.labels.tolist())) == 1
-            self._models[name] = (fit_usual if alone else EVERY[name])(self.known)
+            alone = len(set(self.data.labels.tolist())) == 1
+            self._models[name] = (fit_usual if alone else EVERY[name])(self.data)
         return self._models[name]
 
     def predict(self, sample: Sample, name: str) -> Prediction:
         """The most probable label, the first of equals."""
-        told = self._told.setdefault(name, {})
-        if sample.sample_id not in told:
+        answers = self._answers.setdefault(name, {})
+        if sample.sample_id not in answers:
             self.answer(self._together(sample), name)
-        shares = told[sample.sample_id]
+        shares = answers[sample.sample_id]
         return Prediction(int(shares.argmax()), probabilities=tuple(shares.tolist()))
 
     def answer(self, samples: Sequence[Sample], name: str) -> None:
         """Keep a baseline's answers to many samples, which are quicker together."""
-        told, shares = self._told.setdefault(name, {}), self.model(name)(samples)
-        told |= {sample.sample_id: row for sample, row in zip(samples, shares, strict=True)}
+        answers, shares = self._answers.setdefault(name, {}), self.model(name)(samples)
+        answers |= {sample.sample_id: row for sample, row in zip(samples, shares, strict=True)}
 
     def _together(self, sample: Sample) -> Sequence[Sample]:
         """The split that a sample is in."""

@@ -85,22 +85,22 @@ def numbered(samples: Sequence[Sample], place: Mapping[str, int], visits: int) -
     ]
 
 
-def fit_gru(known: TrainingData) -> VisitModel:
+def fit_gru(data: TrainingData) -> VisitModel:
     """The GRU."""
-    return fit_network(known, Network)
+    return fit_network(data, Network)
 
 
-def fit_network(known: TrainingData, make: Callable[[int, int, int], nn.Module]) -> VisitModel:
+def fit_network(data: TrainingData, make: Callable[[int, int, int], nn.Module]) -> VisitModel:
     """The epoch with the lowest validation loss. The same bits for the same seed on the same machine.
 
     make: an untrained network, given how many codes, the width, and how many classes.
     """
-    own, place = known.settings, vocabulary(known.train)
-    train, valid = (numbered(samples, place, own.visits) for samples in (known.train, known.valid))
-    truth, judged = torch.from_numpy(known.labels), torch.from_numpy(labels_of(known.valid))
+    own, place = data.settings, vocabulary(data.train)
+    train, valid = (numbered(samples, place, own.visits) for samples in (data.train, data.valid))
+    truth, judged = torch.from_numpy(data.labels), torch.from_numpy(labels_of(data.valid))
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(known.seed)
-        network = make(max(len(place), 1), own.hidden, known.classes)
+        torch.manual_seed(data.seed)
+        network = make(max(len(place), 1), own.hidden, data.classes)
         best, lowest, at = copy.deepcopy(network.state_dict()), np.inf, 0
         for epoch, _ in enumerate(_epochs(network, train, truth, own.epochs), 1):
             loss = float(nn.functional.cross_entropy(_scores(network, valid), judged))

@@ -31,13 +31,13 @@ class LastStay:
         return self.shares[_groups(self.lengths(samples), self.days)]
 
 
-def fit_last_stay(known: TrainingData) -> LastStay:
+def fit_last_stay(data: TrainingData) -> LastStay:
     """Cut where the training labels are most likely; nowhere, where no two training samples differ in length."""
-    lengths = known.lengths().without_outcomes(known.train)
-    days, labels = lengths(known.train), labels_of(known.train)
-    cut = _cut(days, labels, known.classes)
-    usual = np.bincount(labels, minlength=known.classes) / len(labels)
-    counted = np.zeros((3, known.classes))
+    lengths = data.lengths().without_outcomes(data.train)
+    days, labels = lengths(data.train), labels_of(data.train)
+    cut = _cut(days, labels, data.classes)
+    usual = np.bincount(labels, minlength=data.classes) / len(labels)
+    counted = np.zeros((3, data.classes))
     np.add.at(counted, (_groups(days, cut), labels), 1)
     counted += ASIDE * usual
     shares = counted / counted.sum(axis=1, keepdims=True)
@@ -53,12 +53,12 @@ def _groups(days: np.ndarray, cut: float) -> np.ndarray:
 def _cut(days: np.ndarray, labels: np.ndarray, classes: int) -> float:
     """The least length of the longer group that makes the labels most likely, the shortest of equals; infinite where
     all are as long."""
-    is_known = ~np.isnan(days)
-    lengths, place = np.unique(days[is_known], return_inverse=True)
+    has_length = ~np.isnan(days)
+    lengths, place = np.unique(days[has_length], return_inverse=True)
     if len(lengths) < 2:
         return float("inf")
     table = np.zeros((len(lengths), classes))
-    np.add.at(table, (place, labels[is_known]), 1)
+    np.add.at(table, (place, labels[has_length]), 1)
     shorter = table.cumsum(axis=0)
     likelihood = _log_likelihood(shorter[:-1]) + _log_likelihood(shorter[-1] - shorter[:-1])
     return float(lengths[1:][likelihood.argmax()])

@@ -46,14 +46,14 @@ class EarlierNotes:
 class NoteFeatures:
     """TF-IDF of the most frequent words of the training samples' summaries."""
 
-    told: EarlierNotes
+    notes: EarlierNotes
     fitted: Any  # None where no training sample has a word that another has too
 
     def __call__(self, samples: Sequence[Sample]) -> csr_array:
         """f64[samples, words]"""
         if self.fitted is None:
             return csr_array((len(samples), 0))
-        return csr_array(self.fitted.transform([self.told(sample) for sample in samples]))
+        return csr_array(self.fitted.transform([self.notes(sample) for sample in samples]))
 
     @property
     def about(self) -> Mapping[str, int]:
@@ -61,11 +61,11 @@ class NoteFeatures:
         return {"words": 0 if self.fitted is None else len(self.fitted.vocabulary_)}
 
 
-def fit_words(told: EarlierNotes, train: Sequence[Sample], most: int) -> NoteFeatures:
+def fit_words(notes: EarlierNotes, train: Sequence[Sample], most: int) -> NoteFeatures:
     """`most`: so many columns."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     vectors = TfidfVectorizer(sublinear_tf=True, min_df=FEWEST, max_features=most, dtype=np.float64)
-    texts, words_of = [told(sample) for sample in train], vectors.build_analyzer()
+    texts, words_of = [notes(sample) for sample in train], vectors.build_analyzer()
     seen = Counter(word for text in texts for word in set(words_of(text)))
-    return NoteFeatures(told, vectors.fit(texts) if any(n >= FEWEST for n in seen.values()) else None)
+    return NoteFeatures(notes, vectors.fit(texts) if any(n >= FEWEST for n in seen.values()) else None)

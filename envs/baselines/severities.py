@@ -22,7 +22,7 @@ import numpy as np
 from scipy.sparse import csr_array, hstack
 
 from ghar.data.cohort import Sample
-from ghar.envs.baselines.features import SCOPES, Scope, TrainingData, codes_of, shown, vocabulary
+from ghar.envs.baselines.features import SCOPES, Scope, TrainingData, codes_of, encode_presence, vocabulary
 
 STARTS = (None, 0.0, 0.1, 0.25)  # quantile of the labels of a code's samples; None: every severity is 0
 OWN = (1, 3, 10)  # training visits that show a code which has a severity of its own
@@ -43,29 +43,29 @@ class SeverityTable:
         return self.law[grades_of(with_others(samples, self.place, self.scope), self.table)]
 
 
-def fit_severities(known: TrainingData) -> SeverityTable:
+def fit_severities(data: TrainingData) -> SeverityTable:
     """The best of all starts and scopes on the validation samples; the first of equals."""
     best, reached = None, -np.inf
-    places = [vocabulary(known.train, least=least) for least in OWN]
+    places = [vocabulary(data.train, least=least) for least in OWN]
     for (least, place), scope in product(zip(OWN, places, strict=True), SCOPES):
-        codes = with_others(known.train, place, scope)
+        codes = with_others(data.train, place, scope)
         for start in STARTS:
-            table = first_table(codes, known.labels, start)
-            table, law = climb(codes, known.labels, table, known.classes, known.settings.sweeps)
+            table = first_table(codes, data.labels, start)
+            table, law = climb(codes, data.labels, table, data.classes, data.settings.sweeps)
             about = {"visits": scope, "start": "zero" if start is None else f"quantile {start}", "own from": least}
             model = SeverityTable(table, law, place, scope, about)
-            found = known.likelihood(model)
-            if found > reached:
-                best, reached = model, found
+            score = data.likelihood(model)
+            if score > reached:
+                best, reached = model, score
     assert best is not None  # a likelihood is never -inf: it is clipped
     return best
 
 
 def with_others(samples: Sequence[Sample], place: Mapping[str, int], scope: Scope) -> csr_array:
-    """f64[samples, codes + 1]: `shown`, and last whether a visit in scope shows a code that has no column."""
+    """f64[samples, codes + 1]: `encode_presence`, and last whether a visit in scope shows a code that has no column."""
     visits = [sample.history if scope == "all" else sample.history[-1:] for sample in samples]
     other = [any(code not in place for visit in own for code in codes_of(visit)) for own in visits]
-    return csr_array(hstack([shown(samples, place, scope), csr_array(np.array(other, dtype=float)[:, None])]))
+    return csr_array(hstack([encode_presence(samples, place, scope), csr_array(np.array(other, dtype=float)[:, None])]))
 
 
 def grades_of(codes: csr_array, table: np.ndarray) -> np.ndarray:

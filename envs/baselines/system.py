@@ -47,11 +47,11 @@ def build(records: Records, settings: Settings) -> System[Sample]:
     """All baselines on the task of `records`; none is fitted before it is played."""
     config, splits, stated = records.config, records.splits, _states_grades(records)
     notes = partial(_notes, records, settings)
-    told = TrainingData(
+    data = TrainingData(
         splits.train, splits.valid, len(records.task.labels), config.seed, settings, notes, partial(_evidence, records),
         partial(_lengths, records),
     )  # fmt: skip
-    fitted = FittedBaseline(told, splits)
+    fitted = FittedBaseline(data, splits)
     made: System[Sample] = System(
         name="baselines",
         task=records.task,

@@ -15,10 +15,10 @@ from ghar.envs.baselines.features import (
     Scope,
     TrainingData,
     counts,
+    encode_presence,
     labels_of,
     likelihood,
     rhythm,
-    shown,
     vocabulary,
 )
 from ghar.envs.baselines.notes import NoteFeatures, fit_words
@@ -43,9 +43,9 @@ class MajorityBaseline:
         return np.tile(self.shares, (len(samples), 1))
 
 
-def fit_usual(known: TrainingData) -> MajorityBaseline:
+def fit_usual(data: TrainingData) -> MajorityBaseline:
     """The training shares."""
-    return MajorityBaseline(np.bincount(known.labels, minlength=known.classes) / len(known.train), {})
+    return MajorityBaseline(np.bincount(data.labels, minlength=data.classes) / len(data.train), {})
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,40 +64,40 @@ class Regression:
         return all_shares(self.fitted, self.scaler.transform(_counted(samples, self.place, self.words)), self.classes)
 
 
-def fit_regression(known: TrainingData, words: NoteFeatures | None = None) -> Regression:
+def fit_regression(data: TrainingData, words: NoteFeatures | None = None) -> Regression:
     """The penalty that makes the validation labels most likely."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.preprocessing import MaxAbsScaler
 
-    place = vocabulary(known.train)
-    inputs = _counted(known.train, place, words)
+    place = vocabulary(data.train)
+    inputs = _counted(data.train, place, words)
     scaler = MaxAbsScaler().fit(inputs)
-    inputs, judged = scaler.transform(inputs), scaler.transform(_counted(known.valid, place, words))
+    inputs, judged = scaler.transform(inputs), scaler.transform(_counted(data.valid, place, words))
     best, reached = None, -np.inf
     for strength in STRENGTHS:
-        fitted = LogisticRegression(C=strength, max_iter=STEPS, tol=TOLERANCE).fit(inputs, known.labels)
-        found = likelihood(all_shares(fitted, judged, known.classes), labels_of(known.valid))
-        if found <= reached:
+        fitted = LogisticRegression(C=strength, max_iter=STEPS, tol=TOLERANCE).fit(inputs, data.labels)
+        score = likelihood(all_shares(fitted, judged, data.classes), labels_of(data.valid))
+        if score <= reached:
             break  # weaker penalties fit the training samples only closer
         about = {"C": strength, **(words.about if words else {})}
-        best, reached = Regression(place, words, scaler, fitted, known.classes, about), found
+        best, reached = Regression(place, words, scaler, fitted, data.classes, about), score
     assert best is not None
     return best
 
 
-def fit_regression_notes(known: TrainingData) -> Regression:
+def fit_regression_notes(data: TrainingData) -> Regression:
     """The same with the words of earlier summaries. BadInput where there are none."""
-    return fit_regression(known, _words(known))
+    return fit_regression(data, _words(data))
 
 
-def _words(known: TrainingData) -> NoteFeatures:
-    told = known.notes()
-    if told is None:
+def _words(data: TrainingData) -> NoteFeatures:
+    notes = data.notes()
+    if notes is None:
         raise BadInput(
             "counts_lr_notes and boosting_notes read discharge summaries, and these patients come with none: set "
             "system.notes to a folder in MIMIC-IV-Note's layout, or leave them out of eval.variants."
         )
-    return fit_words(told, known.train, known.settings.words)
+    return fit_words(notes, data.train, data.settings.words)
 
 
 def _counted(samples: Sequence[Sample], place: Mapping[str, int], words: NoteFeatures | None) -> csr_array:
@@ -132,7 +132,7 @@ class Boosting:
 
 
 def fit_boosting(
-    known: TrainingData,
+    data: TrainingData,
     words: NoteFeatures | None = None,
     further: Callable[[Sequence[Sample]], np.ndarray] | None = None,
 ) -> Boosting:
@@ -142,31 +142,31 @@ def fit_boosting(
     """
     from sklearn.ensemble import HistGradientBoostingClassifier
 
-    own, seen = known.settings, set(known.labels.tolist())
-    place = vocabulary(known.train, own.codes)
-    judged = [sample for sample in known.valid if sample.label in seen]  # scikit-learn takes no label it has not seen
-    parts = known.train, known.valid, judged
+    own, seen = data.settings, set(data.labels.tolist())
+    place = vocabulary(data.train, own.codes)
+    judged = [sample for sample in data.valid if sample.label in seen]  # scikit-learn takes no label it has not seen
+    parts = data.train, data.valid, judged
     train, valid, stopped = (None if further is None else further(part) for part in parts)
     held_out = {"X_val": _dense(judged, place, words, stopped), "y_val": labels_of(judged)} if judged else {}
-    inputs, best, reached = _dense(known.train, place, words, train), None, -np.inf
+    inputs, best, reached = _dense(data.train, place, words, train), None, -np.inf
     for leaf in LEAVES:
         stop = {"early_stopping": bool(judged), "n_iter_no_change": own.patience}
         fitted = HistGradientBoostingClassifier(
-            max_iter=own.rounds, min_samples_leaf=leaf, random_state=known.seed, **stop
+            max_iter=own.rounds, min_samples_leaf=leaf, random_state=data.seed, **stop
         )
-        fitted.fit(inputs, known.labels, **held_out)
+        fitted.fit(inputs, data.labels, **held_out)
         about = {"rounds": int(fitted.n_iter_), "leaf": leaf, **(words.about if words else {})}
-        model = Boosting(place, words, fitted, known.classes, about)
-        found = likelihood(model.shares(known.valid, valid), labels_of(known.valid))
-        if found > reached:
-            best, reached = model, found
+        model = Boosting(place, words, fitted, data.classes, about)
+        score = likelihood(model.shares(data.valid, valid), labels_of(data.valid))
+        if score > reached:
+            best, reached = model, score
     assert best is not None
     return best
 
 
-def fit_boosting_notes(known: TrainingData) -> Boosting:
+def fit_boosting_notes(data: TrainingData) -> Boosting:
     """The same with the words of earlier summaries. BadInput where there are none."""
-    return fit_boosting(known, _words(known))
+    return fit_boosting(data, _words(data))
 
 
 def _dense(
@@ -199,7 +199,7 @@ class NearestSamples:
     def by_neighbours(self, samples: Sequence[Sample], numbers: Sequence[int]) -> np.ndarray:
         """f64[numbers, samples, classes]: label probabilities by how many neighbours vote."""
         votes = np.zeros((len(numbers), len(samples), len(self.shares)))
-        asked, sizes = shown(samples, self.place, self.scope), self.codes.sum(axis=1)
+        asked, sizes = encode_presence(samples, self.place, self.scope), self.codes.sum(axis=1)
         own = np.array([self._size(sample) for sample in samples], dtype=float)
         for start in range(0, len(samples), AT_ONCE):
             some = slice(start, start + AT_ONCE)
@@ -207,9 +207,9 @@ class NearestSamples:
             alike = both / np.maximum(own[some, None] + sizes - both, 1.0)
             nearest = np.argsort(-alike, axis=1, kind="stable")[:, : max(numbers)]
             weight = np.take_along_axis(alike, nearest, axis=1)
-            told = np.eye(len(self.shares))[self.labels[nearest]] * weight[:, :, None]
+            label_votes = np.eye(len(self.shares))[self.labels[nearest]] * weight[:, :, None]
             for i, number in enumerate(numbers):
-                votes[i, some] = told[:, :number].sum(axis=1)
+                votes[i, some] = label_votes[:, :number].sum(axis=1)
         votes += PRIOR * self.shares
         return votes / votes.sum(axis=2, keepdims=True)
 
@@ -219,16 +219,16 @@ class NearestSamples:
         return len({code for visit in visits for code in (*visit.diagnoses, *visit.procedures, *visit.medications)})
 
 
-def fit_memory(known: TrainingData) -> NearestSamples:
+def fit_memory(data: TrainingData) -> NearestSamples:
     """The scope and the number of neighbours that make the validation labels most likely."""
-    place, best, reached = vocabulary(known.train), None, -np.inf
+    place, best, reached = vocabulary(data.train), None, -np.inf
     for scope in SCOPES:
-        codes = shown(known.train, place, scope)
-        model = NearestSamples(place, scope, codes, known.labels, fit_usual(known).shares, 1, {})
-        for number, shares in zip(NEIGHBOURS, model.by_neighbours(known.valid, NEIGHBOURS), strict=True):
-            found = likelihood(shares, labels_of(known.valid))
-            if found > reached:
+        codes = encode_presence(data.train, place, scope)
+        model = NearestSamples(place, scope, codes, data.labels, fit_usual(data).shares, 1, {})
+        for number, shares in zip(NEIGHBOURS, model.by_neighbours(data.valid, NEIGHBOURS), strict=True):
+            score = likelihood(shares, labels_of(data.valid))
+            if score > reached:
                 about = {"visits": scope, "neighbours": number}
-                best, reached = replace(model, neighbours=number, about=about), found
+                best, reached = replace(model, neighbours=number, about=about), score
     assert best is not None
     return best

@@ -120,7 +120,7 @@ class Comparators:
         played: ComparatorVariant = variant.spec
         history: tuple[ReasoningStep, ...] = ()
         if case.sample_id not in played.direct and (not played.pruned or (yield from self._wants(case))):
-            history = yield from self._found(case, played.method)
+            history = yield from self._gather_evidence(case, played.method)
         if self.spec.wording == "summaries":
             text = yield self._act(case, "predict", history)
             return Prediction(0 if text.value else None, history)
@@ -129,7 +129,7 @@ class Comparators:
         final = yield self._act(case, "predict", history, parse=parse, options=Options(labels))
         return Prediction(final.value, history)
 
-    def _found(self, case: Case, method: Method):
+    def _gather_evidence(self, case: Case, method: Method):
         """What a method adds to the record."""
         if method == "cot":
             thought = yield self._act(case, "think", ())
@@ -138,8 +138,8 @@ class Comparators:
             evidence = yield Retrieve(case.text, None, self.spec.passages_of(method))
             if method == "rag":
                 return (self._raw(method, case.text, evidence),)
-            said = yield self._act(case, "extract", (), evidence=evidence)
-            return (ReasoningStep(case.text, said.value or "", True, (), 0, 0, evidence.text),)
+            extraction = yield self._act(case, "extract", (), evidence=evidence)
+            return (ReasoningStep(case.text, extraction.value or "", True, (), 0, 0, evidence.text),)
         if method == "lightrag":
             return (yield from self._two_levels(case))
         if method == "medrag":
@@ -183,18 +183,18 @@ class Comparators:
 
     def _apart(self, case: Case):
         """One look-up a condition or drug; what several of them are told is no difference and is left out."""
-        found = []
+        evidence_by_topic = []
         for topic in case.topics[:TOPICS]:
-            found.append((topic, (yield Retrieve(topic, None, self.spec.passages_of("medrag")))))
-        times = Counter(passage.ident for _, evidence in found for passage in evidence.passages)
+            evidence_by_topic.append((topic, (yield Retrieve(topic, None, self.spec.passages_of("medrag")))))
+        times = Counter(passage.ident for _, evidence in evidence_by_topic for passage in evidence.passages)
         return tuple(
             self._raw("medrag", topic, Evidence(tuple(p for p in evidence.passages if times[p.ident] == 1)))
-            for topic, evidence in found
+            for topic, evidence in evidence_by_topic
         )
 
     def _raw(self, method: Method, query: str, evidence: Evidence, paths: tuple[int, ...] = ()) -> ReasoningStep:
-        shown = self._cut(evidence, self.spec.words_of(method))
-        return ReasoningStep(query, shown, True, paths, 0, 0, evidence.text)
+        text = self._cut(evidence, self.spec.words_of(method))
+        return ReasoningStep(query, text, True, paths, 0, 0, evidence.text)
 
     def _cut(self, evidence: Evidence, words: int) -> str:
         """The first words of what was found, whole passages."""
@@ -217,14 +217,14 @@ class Comparators:
         options: Options | None = None,
     ) -> Act:
         template = self.templates[DIRECT if role == "predict" and not history else role]
-        shown = "" if evidence is None else self._cut(evidence, self.spec.words_of("pair"))
+        evidence_text = "" if evidence is None else self._cut(evidence, self.spec.words_of("pair"))
         prompt = template.render(
             task=case.task.name, question=case.task.question, labels=", ".join(case.task.labels), patient=case.text,
-            history=self._history(case, history), evidence=shown,
+            history=self._history(case, history), evidence=evidence_text,
         )  # fmt: skip
         if choices:
             parse = partial(parse_choice, choices=choices)
-        facts = {"case": case, "history": history, "evidence": evidence, "shown": shown}
+        facts = {"case": case, "history": history, "evidence": evidence, "shown": evidence_text}
         return Act("agent", role, prompt, choices, template.max_tokens, len(history), parse, facts, options)
 
     def _history(self, case: Case, history: tuple[ReasoningStep, ...]) -> str:
@@ -246,8 +246,8 @@ def parse_search(reply: str) -> Parsed:
 
 def parse_keywords(reply: str) -> Parsed:
     """(entities, relations) of "entities: a; b | relations: c"; error "no_keywords" for a reply without any."""
-    found: dict[str, tuple[str, ...]] = {}
+    keywords: dict[str, tuple[str, ...]] = {}
     for level, words in LEVELS.findall(reply):
-        found[level.lower()] = tuple(word.strip() for word in words.split(";") if word.strip())
-    levels = found.get("entities", ()), found.get("relations", ())
+        keywords[level.lower()] = tuple(word.strip() for word in words.split(";") if word.strip())
+    levels = keywords.get("entities", ()), keywords.get("relations", ())
     return Parsed(levels) if any(levels) else Parsed(None, "no_keywords" if reply.strip() else "empty")

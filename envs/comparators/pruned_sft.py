@@ -39,10 +39,10 @@ class DirectSamples:
         self.asked = asked
 
     def __contains__(self, sample_id: object) -> bool:
-        return sample_id in self._found
+        return sample_id in self._direct_ids
 
     @cached_property
-    def _found(self) -> frozenset[str]:
+    def _direct_ids(self) -> frozenset[str]:
         table, asked = read_decisions(self.path), set(self.asked())
         there = table["sample_id"].to_list()
         strange, lacking = len(there) - len(set(self.ids()) & set(there)), len(asked - set(there))

@@ -29,8 +29,8 @@ class ComparatorRule:
         return [topic for topic in case.topics if topic not in self.knowledge.grades]
 
     def _think(self, act: Act, case: Case) -> str:
-        known = [finding(topic, self.knowledge.grades.get(topic)) for topic in case.topics[:3]]
-        return "; ".join(known) or "nothing known"
+        findings = [finding(topic, self.knowledge.grades.get(topic)) for topic in case.topics[:3]]
+        return "; ".join(findings) or "nothing known"
 
     def _want(self, act: Act, case: Case) -> str:
         return "yes" if self._unknown(case) else "no"

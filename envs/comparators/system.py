@@ -87,14 +87,14 @@ def build(records: Records, settings: Settings) -> System[None]:
 
 def label_pairs(made_by: Comparators, cases: Splits[Case]) -> SftExamples:
     """Each record and its label, as the method "direct" asks."""
-    direct, said = (
+    direct, prefix = (
         Variant("direct", spec=ComparatorVariant("direct")),
         "answer: " if made_by.spec.prompts == "full" and made_by.spec.wording != "summaries" else "",
     )
 
     def examples(some: Sequence[Case]) -> tuple[Example, ...]:
         asked = [(next(made_by.episode(case, direct)), case) for case in some]
-        return tuple(Example(act.prompt, f"{said}{right_reply(case)}") for act, case in asked)
+        return tuple(Example(act.prompt, f"{prefix}{right_reply(case)}") for act, case in asked)
 
     return SftExamples(examples(cases.train), examples(cases.valid))
 
@@ -102,18 +102,18 @@ def label_pairs(made_by: Comparators, cases: Splits[Case]) -> SftExamples:
 def variants(trained: Method) -> dict[str, Variant]:
     """Every method by the trained weights, by the model before any training (base_...) and by the rule (rule_...); the
     one that is trained first."""
-    found: list[Variant] = []
+    all_variants: list[Variant] = []
     for name in sorted(METHODS, key=lambda method: method != trained):
         plain = [(name, TITLES[name], ComparatorVariant(name))]
         if name in PRUNED:
             plain.append((f"pruned_{name}", f"{TITLES[name]}, pruned", ComparatorVariant(name, pruned=True)))
         for own, title, spec in plain:
-            found += [
+            all_variants += [
                 Variant(own, title, spec),
                 Variant(f"base_{own}", f"{title}, not trained", spec, "base"),
                 Variant(f"{RULE}_{own}", f"{title}, by a rule", spec, RULE),
             ]
-    return {variant.name: variant for variant in found}
+    return {variant.name: variant for variant in all_variants}
 
 
 def knowledge_of(records: Records) -> Knowledge:

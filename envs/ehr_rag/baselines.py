@@ -65,8 +65,8 @@ class Regressions:
 
     def predict(self, case: Case[EventReading], name: Linear) -> Prediction:
         """The most probable label after all training samples."""
-        found = self.fitted(name)
-        shares = found.shares["all"][0][found.row_of[case.sample_id]]
+        predictions = self.fitted(name)
+        shares = predictions.shares["all"][0][predictions.row_of[case.sample_id]]
         return Prediction(int(shares.argmax()), probabilities=tuple(shares.tolist()))
 
     def fitted(self, name: Linear) -> FewShotPredictions:
@@ -80,20 +80,20 @@ class Regressions:
 
     def numbers(self, name: Linear, resamples: int) -> dict[str, dict[str, list[float]]]:
         """Training samples a class -> {metric: [value, low, high]} of the test samples, means over the draws."""
-        found, test = self.fitted(name), self.cases.splits.test
-        rows = [found.row_of[case.sample_id] for case in test]
+        predictions, test = self.fitted(name), self.cases.splits.test
+        rows = [predictions.row_of[case.sample_id] for case in test]
         truth, patients = [case.label for case in test], [case.subject_id for case in test]
         draw: Any = {"patients": patients, "seed": self.seed, "resamples": resamples}
         classes = len(self.cases.task.labels)
         numbers = {}
-        for shots, shares in found.shares.items():
+        for shots, shares in predictions.shares.items():
             drawn = [
                 classification(truth, each[rows].argmax(axis=1).tolist(), classes, each[rows], **draw)
                 for each in shares
             ]
-            known = [metric for metric in drawn[0] if all(metric in scored for scored in drawn)]
+            metrics = [metric for metric in drawn[0] if all(metric in scored for scored in drawn)]
             numbers[shots] = {
-                metric: np.mean([scored[metric].as_list() for scored in drawn], axis=0).tolist() for metric in known
+                metric: np.mean([scored[metric].as_list() for scored in drawn], axis=0).tolist() for metric in metrics
             }
         return numbers
 
@@ -123,31 +123,31 @@ def count_features(records: Iterable[PatientRecord], parents: pl.DataFrame) -> c
 
 def ages(cohort: Cohort, cases: Sequence[Case[EventReading]]) -> np.ndarray:
     """f64[cases], years since the birth; else the last age on record by then and the years since; 0 without either."""
-    told = pl.col("code").str.split("/").list.first().is_in(["MEDS_BIRTH", "AGE"]) & pl.col("time").is_not_null()
-    rows = cohort.scan().filter(told).select("subject_id", "time", "code", "numeric_value").collect()
+    is_age = pl.col("code").str.split("/").list.first().is_in(["MEDS_BIRTH", "AGE"]) & pl.col("time").is_not_null()
+    rows = cohort.scan().filter(is_age).select("subject_id", "time", "code", "numeric_value").collect()
     births: dict[int, int] = {}
-    known: dict[int, list[tuple[int, float]]] = {}
+    ages_on_record: dict[int, list[tuple[int, float]]] = {}
     for subject, time, code, value in rows.with_columns(pl.col("time").to_physical()).iter_rows():
         if code.startswith("MEDS_BIRTH"):
             births.setdefault(subject, time)
         elif value is not None:
-            known.setdefault(subject, []).append((time, value))
-    found = np.zeros(len(cases))
+            ages_on_record.setdefault(subject, []).append((time, value))
+    years = np.zeros(len(cases))
     for i, case in enumerate(cases):
         now = to_micros(case.reads.prediction_time)
-        earlier = [(time, value) for time, value in known.get(case.subject_id, ()) if time <= now]
+        earlier = [(time, value) for time, value in ages_on_record.get(case.subject_id, ()) if time <= now]
         if case.subject_id in births:
-            found[i] = max(0.0, (now - births[case.subject_id]) / YEAR)
+            years[i] = max(0.0, (now - births[case.subject_id]) / YEAR)
         elif earlier:
             time, value = max(earlier)
-            found[i] = value + (now - time) / YEAR
-    return found
+            years[i] = value + (now - time) / YEAR
+    return years
 
 
 def _ancestors(codes: pl.DataFrame) -> dict[str, tuple[str, ...]]:
     """Code -> all codes above it, each once."""
     above = dict(codes.select("code", "parents").iter_rows())
-    found: dict[str, tuple[str, ...]] = {}
+    ancestors: dict[str, tuple[str, ...]] = {}
     for code in above:
         seen: dict[str, None] = {}
         waiting = list(above[code] or ())
@@ -156,8 +156,8 @@ def _ancestors(codes: pl.DataFrame) -> dict[str, tuple[str, ...]]:
             if parent not in seen and parent != code:
                 seen[parent] = None
                 waiting += above.get(parent) or ()
-        found[code] = tuple(seen)
-    return found
+        ancestors[code] = tuple(seen)
+    return ancestors
 
 
 def read_embeddings(path: Path, cases: Sequence[Case[EventReading]]) -> np.ndarray:
@@ -168,8 +168,8 @@ def read_embeddings(path: Path, cases: Sequence[Case[EventReading]]) -> np.ndarr
     if not path.is_file():
         raise BadInput(f"system.embeddings={path} does not exist: name a parquet or npz file.")
     if path.suffix == ".npz":
-        found = load_arrays(path, ("subject_id", "prediction_time", "vector"))
-        subjects, times, vectors = found["subject_id"], found["prediction_time"], found["vector"]
+        arrays = load_arrays(path, ("subject_id", "prediction_time", "vector"))
+        subjects, times, vectors = arrays["subject_id"], arrays["prediction_time"], arrays["vector"]
     else:
         try:
             frame = pl.read_parquet(path, columns=["subject_id", "prediction_time", "vector"])
@@ -204,7 +204,7 @@ def fit_shots(
     row_of: sample id -> its row of `features`. Numbers of shots that a class of the training set does not have are left
     out.
     """
-    found: dict[str, np.ndarray] = {}
+    shares: dict[str, np.ndarray] = {}
     for shots in track((*SHOTS, None), title):
         drawn = []
         for replicate in range(1 if shots is None else REPLICATES):
@@ -214,8 +214,8 @@ def fit_shots(
                 parts = [(_take(features, row_of, some), _labels(some)) for some in (train, valid)]
                 drawn.append(_fit(parts[0], parts[1], features, classes))
         if drawn:
-            found["all" if shots is None else str(shots)] = np.stack(drawn)
-    return found
+            shares["all" if shots is None else str(shots)] = np.stack(drawn)
+    return shares
 
 
 def _draw(cases: Sequence[Case[EventReading]], shots: int | None, seed: int) -> Sequence[Case[EventReading]]:

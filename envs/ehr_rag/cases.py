@@ -39,7 +39,7 @@ class EventCases:
 
 
 @dataclass(frozen=True)
-class _Known:
+class _PatientFacts:
     """Of one patient: labels of the static facts, and when the first event with a time became known."""
 
     facts: tuple[str, ...] = ()
@@ -53,20 +53,20 @@ def event_cases(records: Records, clock: Clock) -> EventCases:
     """
     _check_order(records.cohort)
     task, samples = records.task, records.splits
-    known, card = _known(records.charted, clock), records.card
-    places, ends = count(), _ends_not_known(records)
+    patients, card = _read_facts(records.charted, clock), records.card
+    places, ends = count(), _find_hidden_ends(records)
     gold = records.long_truth.gold if records.long_truth is not None else {}
 
     def cases(part: Sequence[Sample]) -> tuple[Case[EventReading], ...]:
         return tuple(
-            _case(sample, next(places), known[sample.subject_id], task, card, ends, gold.get(sample.subject_id, {}))
+            _case(sample, next(places), patients[sample.subject_id], task, card, ends, gold.get(sample.subject_id, {}))
             for sample in part
         )
 
-    found = EventCases(task, Splits(*map(cases, (samples.train, samples.valid, samples.test))), {})
-    firsts = [(known[case.subject_id].first, case.reads.prediction_time) for case in found.all]
+    all_cases = EventCases(task, Splits(*map(cases, (samples.train, samples.valid, samples.test))), {})
+    firsts = [(patients[case.subject_id].first, case.reads.prediction_time) for case in all_cases.all]
     empty = sum(first is None or first > at for first, at in firsts)
-    return replace(found, counts={"samples without an earlier event": empty})
+    return replace(all_cases, counts={"samples without an earlier event": empty})
 
 
 def _check_order(cohort: Cohort) -> None:
@@ -77,19 +77,19 @@ def _check_order(cohort: Cohort) -> None:
         )
 
 
-def _known(cohort: Cohort, clock: Clock) -> defaultdict[int, _Known]:
+def _read_facts(cohort: Cohort, clock: Clock) -> defaultdict[int, _PatientFacts]:
     """What stands beside the events, by patient."""
     static = pl.col("time").is_null()
     people = cohort.scan().group_by("subject_id", maintain_order=True)
     table = people.agg(facts=pl.col("code").filter(static), first=clock_of(clock).min()).collect()
     names = cohort.names()
-    found: defaultdict[int, _Known] = defaultdict(_Known)
+    facts_of: defaultdict[int, _PatientFacts] = defaultdict(_PatientFacts)
     for subject, facts, first in table.iter_rows():
-        found[subject] = _Known(tuple(event_label(code, names[code]) for code in facts), first)
-    return found
+        facts_of[subject] = _PatientFacts(tuple(event_label(code, names[code]) for code in facts), first)
+    return facts_of
 
 
-def _ends_not_known(records: Records) -> dict[int, datetime]:
+def _find_hidden_ends(records: Records) -> dict[int, datetime]:
     """Stay -> its end, where what is recorded then must not be shown at that very time: stays of no length, whose end
     is not yet known when they are predicted (`ghar.data.tasks.stays`)."""
     if records.config.data.leakage != "strict" or records.task.name not in ("los", "dec"):
@@ -99,9 +99,15 @@ def _ends_not_known(records: Records) -> dict[int, datetime]:
 
 
 def _case(
-    sample: Sample, place: int, known: _Known, task: Task, card: TaskCard, ends: Mapping[int, datetime], gold: Gold
+    sample: Sample,
+    place: int,
+    patient: _PatientFacts,
+    task: Task,
+    card: TaskCard,
+    ends: Mapping[int, datetime],
+    gold: Gold,
 ) -> Case[EventReading]:
-    text, at = "; ".join(known.facts), sample.prediction_time
+    text, at = "; ".join(patient.facts), sample.prediction_time
     if ends.get(sample.visit_id) == at:
         at -= timedelta(microseconds=1)
     about, reads = (sample.sample_id, sample.subject_id, sample.visit_id), EventReading(place, at, card, gold)

@@ -112,8 +112,8 @@ class CodeEncoder:
             weighed[f"{whole} {value}"] = most
         meaning: np.ndarray | None = self.meaning.get(whole)
         if meaning is None:
-            told = [weighed[word] * self.meaning[word] for word in single if word in self.meaning]
-            meaning = _unit(np.sum(told, axis=0)) if told else np.zeros(MEANING)
+            meanings = [weighed[word] * self.meaning[word] for word in single if word in self.meaning]
+            meaning = _unit(np.sum(meanings, axis=0)) if meanings else np.zeros(MEANING)
         return _ChunkRow(weighed, meaning, self.rarity.get(whole, self.unseen) ** 2)
 
     def _names(self, own: Sequence[str]) -> Iterable[str]:
@@ -153,16 +153,16 @@ def fit_code_vectors(cohort: Cohort, patients: Collection[int]) -> CodeEncoder:
     codes = events.schema["code"].categories.to_list()  # type: ignore[attr-defined]
     described = cohort.names()
     names = [str(described.get(code) or code) for code in codes]
-    found: Any = csr_array(
+    incidence: Any = csr_array(
         (np.ones(events.height, np.float32), (events["window"].to_numpy(), events["code"].to_physical().to_numpy())),
         shape=(int(events["window"].to_numpy().max()) + 1, len(codes)),
     )
-    found.sum_duplicates()
-    found.data[:] = 1.0
+    incidence.sum_duplicates()
+    incidence.data[:] = 1.0
     folded = [words_of(name) for name in names]
-    telling, rarity = _telling(folded), _rarity(found, folded)
-    meaning = _meaning(found, folded, telling)
-    unseen = float(np.log(1.0 + found.shape[0]) + 1.0)
+    telling, rarity = _telling(folded), _rarity(incidence, folded)
+    meaning = _meaning(incidence, folded, telling)
+    unseen = float(np.log(1.0 + incidence.shape[0]) + 1.0)
     digest = hashlib.sha256(repr((SPELLING, MEANING, SHARE, sorted(telling.items()), sorted(rarity.items()))).encode())
     for term in sorted(meaning):
         digest.update(term.encode() + np.round(meaning[term], 4).tobytes())
@@ -188,41 +188,41 @@ def _telling(names: Sequence[Sequence[str]]) -> dict[str, float]:
     return {word: float(np.log((1 + len(distinct)) / (1 + n)) + 1) for word, n in sorted(counts.items())}
 
 
-def _rarity(found: Any, names: Sequence[Sequence[str]]) -> dict[str, float]:
+def _rarity(incidence: Any, names: Sequence[Sequence[str]]) -> dict[str, float]:
     """ln((1 + windows) / (1 + windows with the name)) + 1."""
     place: dict[str, int] = {}
     which = [place.setdefault(NAME + " ".join(name), len(place)) for name in names]
     has: Any = csr_array((np.ones(len(which), np.float32), (range(len(which)), which)), shape=(len(names), len(place)))
-    windows = np.asarray(((found @ has) > 0).sum(axis=0)).ravel()
-    return {name: float(np.log((1 + found.shape[0]) / (1 + windows[i])) + 1) for name, i in place.items()}
+    windows = np.asarray(((incidence @ has) > 0).sum(axis=0)).ravel()
+    return {name: float(np.log((1 + incidence.shape[0]) / (1 + windows[i])) + 1) for name, i in place.items()}
 
 
-def _meaning(found: Any, names: list[list[str]], telling: Mapping[str, float]) -> dict[str, np.ndarray]:
+def _meaning(incidence: Any, names: list[list[str]], telling: Mapping[str, float]) -> dict[str, np.ndarray]:
     """Of names, and of words as the mean over the names that have them."""
-    counts = np.asarray(found.sum(axis=0)).ravel()
+    counts = np.asarray(incidence.sum(axis=0)).ravel()
     kept = np.sort(np.argsort(-counts, kind="stable")[:MOST_CODES])
     kept = kept[counts[kept] >= FEWEST]
     if len(kept) < 3:
         return {}
-    vectors = _factors(found[:, kept], counts[kept])
-    told: dict[str, np.ndarray] = {}
+    vectors = _factors(incidence[:, kept], counts[kept])
+    sums: dict[str, np.ndarray] = {}
     for vector, place in zip(vectors, kept.tolist(), strict=True):
         for term in {NAME + " ".join(names[place]), *(word for word in names[place] if word in telling)}:
-            told[term] = told.get(term, np.zeros(MEANING)) + vector
-    return {term: _unit(vector).astype(np.float32) for term, vector in told.items() if vector.any()}
+            sums[term] = sums.get(term, np.zeros(MEANING)) + vector
+    return {term: _unit(vector).astype(np.float32) for term, vector in sums.items() if vector.any()}
 
 
-def _factors(found: Any, counts: np.ndarray) -> np.ndarray:
+def _factors(incidence: Any, counts: np.ndarray) -> np.ndarray:
     """f64[codes, MEANING]: leading factors of the positive pointwise mutual information of codes in a window."""
     from sklearn.decomposition import TruncatedSVD
 
-    together: Any = (found.T @ found).tocoo()
+    together: Any = (incidence.T @ incidence).tocoo()
     apart = together.row != together.col
     row, column = together.row[apart], together.col[apart]
-    expected = counts[row] * counts[column] / found.shape[0]
+    expected = counts[row] * counts[column] / incidence.shape[0]
     seen = together.data[apart]
-    told = (np.log(seen / expected) - SHIFT) * seen / (seen + FEW)
-    ppmi = csr_array((told[told > 0], (row[told > 0], column[told > 0])), shape=together.shape)
+    pmi = (np.log(seen / expected) - SHIFT) * seen / (seen + FEW)
+    ppmi = csr_array((pmi[pmi > 0], (row[pmi > 0], column[pmi > 0])), shape=together.shape)
     if not ppmi.nnz:
         return np.zeros((len(counts), MEANING))
     size = min(MEANING, len(counts) - 1)
@@ -272,8 +272,8 @@ def _folded(word: str) -> str:
 
 def _bare(line: str) -> tuple[str, str]:
     """The name of a row without time and type, and the number that was measured; a value in words is of the name."""
-    name, said, value = STAMP.sub("", line).rpartition(" (value: ")
-    if not said:
+    name, separator, value = STAMP.sub("", line).rpartition(" (value: ")
+    if not separator:
         return KIND.sub("", value), ""
     name, value = KIND.sub("", name), value.rstrip(")")
     return (name, value) if AMOUNT.match(value) else (f"{name} {value}", "")

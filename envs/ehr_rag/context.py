@@ -93,8 +93,8 @@ def fit(
         lines.append(line)
     kept: dict[int, tuple[str, str]] = {}
     for passage in sorted(passages, key=lambda p: (-p.score, p.ident)):
-        known = zip(passage.numbers, passage.codes, passage.rows, strict=True)
-        new = [(n, code, row) for n, code, row in known if n not in kept]
+        entries = zip(passage.numbers, passage.codes, passage.rows, strict=True)
+        new = [(n, code, row) for n, code, row in entries if n not in kept]
         most = min(len(new), rows - len(kept))
         taken = _newest(new[len(new) - most :], left, count, brief)
         kept |= {n: (code, row) for n, code, row in taken}

@@ -129,8 +129,8 @@ class EhrRagEpisodes:
         """
         spec = self.spec
         query = case.reads.card.description
-        found = yield EventQuery(query, top_n=spec.coarse, place=case.reads.place, view="indicators")
-        chosen: Passages = found.passages
+        retrieval = yield EventQuery(query, top_n=spec.coarse, place=case.reads.place, view="indicators")
+        chosen: Passages = retrieval.passages
         if len(chosen) > spec.keep:
             names = [passage.codes[0] for passage in chosen]
             listed = (APART if self.brief else "\n").join(names)
@@ -174,17 +174,17 @@ class EhrRagEpisodes:
                 if not reply.value:
                     break
                 asked.append(reply.value)
-            found = yield EventQuery(asked[-1], top_n=spec.chunks, place=case.reads.place, view=view)
-            evidence = merge(evidence, found.passages)
-            lookups.append(Lookup(path, step, asked[-1], found.passages))
+            retrieval = yield EventQuery(asked[-1], top_n=spec.chunks, place=case.reads.place, view=view)
+            evidence = merge(evidence, retrieval.passages)
+            lookups.append(Lookup(path, step, asked[-1], retrieval.passages))
         return evidence
 
     def _single_pass(self, case: Case[EventReading], view: View) -> EpisodeGenerator:
         spec, query = self.spec, case.reads.card.description
         most = spec.rows if view in ("newest", "frequent") else spec.whole
-        found = yield EventQuery(query, top_n=most, place=case.reads.place, view=view)
-        lookups = [Lookup("", 0, query, found.passages)]
-        label = yield from self._label(case, "predict", found.passages, (), lookups)
+        retrieval = yield EventQuery(query, top_n=most, place=case.reads.place, view=view)
+        lookups = [Lookup("", 0, query, retrieval.passages)]
+        label = yield from self._label(case, "predict", retrieval.passages, (), lookups)
         return _prediction(label, lookups)
 
     def _react(self, case: Case[EventReading]) -> EpisodeGenerator:
@@ -199,13 +199,13 @@ class EhrRagEpisodes:
             )  # fmt: skip
             if reply.value is None:
                 break
-            action, said = reply.value
+            action, content = reply.value
             if action == "answer":
-                return _prediction(said, lookups)
-            asked.append(said)
-            found = yield EventQuery(said, top_n=spec.chunks, place=case.reads.place, view="similar")
-            evidence = merge(evidence, found.passages)
-            lookups.append(Lookup("", step, said, found.passages))
+                return _prediction(content, lookups)
+            asked.append(content)
+            retrieval = yield EventQuery(content, top_n=spec.chunks, place=case.reads.place, view="similar")
+            evidence = merge(evidence, retrieval.passages)
+            lookups.append(Lookup("", step, content, retrieval.passages))
         label = yield from self._label(case, "predict", evidence, (), lookups)
         return _prediction(label, lookups)
 
@@ -218,11 +218,11 @@ class EhrRagEpisodes:
         lookups: list[Lookup],
         **fields: Any,
     ) -> Generator[Any, Any, int | None]:
-        n, shown = len(case.reads.card.meanings), self._fit(evidence, numbers)
+        n, context = len(case.reads.card.meanings), self._fit(evidence, numbers)
         step = self.spec.iterations
-        asked = tuple(dict.fromkeys(found.query for found in lookups if found.path != "numbers"))
+        asked = tuple(dict.fromkeys(lookup.query for lookup in lookups if lookup.path != "numbers"))
         reply = yield self._act(
-            case, "top", role, shown, step, parse=lambda t: parse_label_number(t, n), asked=asked,
+            case, "top", role, context, step, parse=lambda t: parse_label_number(t, n), asked=asked,
             options=Options(tuple(map(str, range(n))), head="Answer:"), **fields,
         )  # fmt: skip
         return reply.value
@@ -232,7 +232,7 @@ class EhrRagEpisodes:
         return fit(evidence, numbers, rows=spec.rows, tokens=spec.tokens, count=self.count, brief=self.brief)
 
     def _act(
-        self, case: Case[EventReading], agent: str, role: str, shown: PromptContext, step: int, *,
+        self, case: Case[EventReading], agent: str, role: str, context: PromptContext, step: int, *,
         parse: Any = as_text, asked: tuple[str, ...] = (), path: str = "", names: Any = (),
         options: Options | None = None, **fields: Any,
     ) -> Act:  # fmt: skip
@@ -245,10 +245,10 @@ class EhrRagEpisodes:
             title=card.title, category=card.category, description=card.description, definition=card.definition,
             numbers=card.numbers, positive=card.positive, negative="0", kind=card.kind, advice=card.advice,
             time=f"{case.reads.prediction_time:%Y-%m-%d %H:%M:%S}", patient=case.text or NOTHING,
-            indicators=shown.numbers or unread, evidence=shown.text or NOTHING,
+            indicators=context.numbers or unread, evidence=context.text or NOTHING,
             queries=(APART if self.brief else "\n").join(asked) or no_search, **fields,
         )  # fmt: skip
-        facts = {"case": case, "shown": shown, "asked": asked, "path": path, "names": names, "keep": self.spec.keep}
+        facts = {"case": case, "shown": context, "asked": asked, "path": path, "names": names, "keep": self.spec.keep}
         facts |= {"arguments": tuple(argued.values())}
         return Act(agent, role, prompt, (), template.max_tokens, step, parse, facts, options)
 
@@ -267,7 +267,7 @@ def _prediction(
 ) -> EventPrediction:
     """The lookups as steps of H_rea, too, so that rewards and counts see them."""
     steps = [
-        ReasoningStep(found.query, "", True, evidence="\n".join(p.text for p in found.passages)) for found in lookups
+        ReasoningStep(lookup.query, "", True, evidence="\n".join(p.text for p in lookup.passages)) for lookup in lookups
     ]
-    order = sorted(lookups, key=lambda found: (found.path != "numbers", found.step, found.path == "oppose"))
+    order = sorted(lookups, key=lambda lookup: (lookup.path != "numbers", lookup.step, lookup.path == "oppose"))
     return EventPrediction(label, tuple(steps), lookups=tuple(order), arguments=arguments or {})

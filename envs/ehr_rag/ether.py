@@ -84,8 +84,8 @@ def rank_chunks(semantic: np.ndarray, time: np.ndarray, alpha: float, candidates
     Of equal scores (to five decimals) the earlier chunk comes first.
     """
     pool, _ = best(np.arange(len(semantic)), semantic, candidates)
-    found, _ = best(pool, alpha * semantic[pool] + (1 - alpha) * time[pool], top_n)
-    return found.tolist()
+    chunks, _ = best(pool, alpha * semantic[pool] + (1 - alpha) * time[pool], top_n)
+    return chunks.tolist()
 
 
 @dataclass(eq=False)
@@ -113,9 +113,9 @@ class EventCorpus:
     def record(self, place: int, view: View) -> PatientRecord:
         """The record of a case, in the store that the view reads."""
         apart = view in ("indicators", "chunks")
-        known = self._records.get((place, apart))
-        if known is not None:
-            return known
+        record = self._records.get((place, apart))
+        if record is not None:
+            return record
         store = self.apart if apart else self.whole
         if store is None:
             raise ValueError(f"view {view} needs a store that this corpus was not given")
@@ -137,8 +137,8 @@ class EventCorpus:
             return Evidence((_passage(record, np.arange(record.rows)[-request.top_n :], 0, view, place, 1.0),))
         if view == "frequent":
             groups = enumerate(_frequent(record, request.top_n))
-            found = [(rows, i, count / record.rows) for i, (count, rows) in groups]
-            return Evidence(tuple(_passage(record, rows, i, view, place, share) for rows, i, share in found))
+            hits = [(rows, i, count / record.rows) for i, (count, rows) in groups]
+            return Evidence(tuple(_passage(record, rows, i, view, place, share) for rows, i, share in hits))
         best_chunks = zip(*self._chunks(record, query, view, request.top_n), strict=True)
         return Evidence(
             tuple(_passage(record, np.array(record.chunk_rows(c)), c, view, place, score) for c, score in best_chunks)
@@ -163,10 +163,10 @@ class EventCorpus:
         measured, store = np.array(record.indicators, dtype=np.int64), record.store
         if not len(measured):
             return []
-        found, scores = best(measured, _cosines(store.indicator_vectors[measured], query), top_n)
+        indicators, scores = best(measured, _cosines(store.indicator_vectors[measured], query), top_n)
         passages = []
-        lines = record.trajectory_lines(found.tolist(), self.spec.values)
-        for indicator, score, (text, *at) in zip(found.tolist(), scores.tolist(), lines, strict=True):
+        lines = record.trajectory_lines(indicators.tolist(), self.spec.values)
+        for indicator, score, (text, *at) in zip(indicators.tolist(), scores.tolist(), lines, strict=True):
             codes = (store.indicators[indicator],)
             passages.append(EventPassage(text, "indicators", place, score, indicator, (), (text,), codes, *at))
         return passages

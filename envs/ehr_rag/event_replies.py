@@ -56,8 +56,8 @@ def parse_search(reply: str, asked: Sequence[str]) -> Parsed:
     that it searches nothing in its own (all with value ""); "too_long", which keeps its first `MOST_WORDS` words.
     """
     line = reply[:MOST].lstrip(BLANKS).partition("\n")[0].strip(BLANKS)
-    told = TOLD.match(line)
-    query = line[told.end() :].strip(BLANKS) if told else line
+    match = TOLD.match(line)
+    query = line[match.end() :].strip(BLANKS) if match else line
     if not query:
         return Parsed("", "empty")
     if ENOUGH.match(query):
@@ -80,17 +80,17 @@ def parse_items(reply: str, names: Sequence[str], keep: int) -> Parsed:
     place: dict[str, int] = {}
     for i, name in enumerate(names):
         place.setdefault(name.strip().casefold(), i)
-    found: list[int] = []
+    items: list[int] = []
     for item in _items(reply):
         text = str(item).strip().strip("\"'").casefold()
         at = place.get(text)
         if at is None and PLACE.fullmatch(text) and int(text) < len(names):
             at = int(text)
-        if at is not None and at not in found:
-            found.append(at)
-        if len(found) >= keep:
+        if at is not None and at not in items:
+            items.append(at)
+        if len(items) >= keep:
             break
-    return Parsed(tuple(found[:keep]), None if found else "no_item")
+    return Parsed(tuple(items[:keep]), None if items else "no_item")
 
 
 def parse_move(reply: str, n_labels: int, asked: Sequence[str]) -> Parsed:
@@ -102,15 +102,15 @@ def parse_move(reply: str, n_labels: int, asked: Sequence[str]) -> Parsed:
     text = reply.strip()[:MOST]
     if not text:
         return Parsed(None, "empty")
-    found = next(filter(None, ([*begin.finditer(text)] for begin in ACTIONS)), [])
-    if not found or denied(text[: found[0].start(1)]):
+    matches = next(filter(None, ([*begin.finditer(text)] for begin in ACTIONS)), [])
+    if not matches or denied(text[: matches[0].start(1)]):
         return Parsed(None, "no_action")
-    if len({action[1].lower() for action in found}) > 1:
+    if len({action[1].lower() for action in matches}) > 1:
         return Parsed(None, "several_actions")
-    if found[0][1].lower() == "answer":
-        label = parse_label_number(text[found[0].start(1) :], n_labels)
+    if matches[0][1].lower() == "answer":
+        label = parse_label_number(text[matches[0].start(1) :], n_labels)
         return Parsed(None if label.error else ("answer", label.value), label.error)
-    query = parse_search(found[0][2], asked)
+    query = parse_search(matches[0][2], asked)
     if not query.value:
         return Parsed(None, query.error or "no_action")
     return Parsed(("search", query.value), query.error)

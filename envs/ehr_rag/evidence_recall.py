@@ -1,4 +1,4 @@
-"""How much of what tells an episode has found, where a generated world knows the rows: evidence recall step by step."""
+"""Compute evidence recall step by step, where a generated world knows the rows that tell the label."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ghar.metrics.bootstrap import mean_interval
 SEARCHES = ("refine", "react")  # roles whose reply is a look-up
 
 
-def found_rows(gold: Gold, lookups: Iterable[Lookup]) -> dict[str, set[tuple[str, str]]]:
+def match_gold_rows(gold: Gold, lookups: Iterable[Lookup]) -> dict[str, set[tuple[str, str]]]:
     """The rows that tell, of each evidence, among those that were looked up; a trajectory shows its values as rows."""
     lines = [line for lookup in lookups for passage in lookup.passages for line in passage.rows]
     return {why: {row for row in rows if any(_is_row(row, line) for line in lines)} for why, rows in gold.items()}
@@ -24,7 +24,7 @@ def found_rows(gold: Gold, lookups: Iterable[Lookup]) -> dict[str, set[tuple[str
 
 def recalls(gold: Gold, lookups: Sequence[Lookup]) -> dict[str, float]:
     """Evidence -> share of its rows that were found."""
-    return {why: len(rows) / len(gold[why]) for why, rows in found_rows(gold, lookups).items()}
+    return {why: len(rows) / len(gold[why]) for why, rows in match_gold_rows(gold, lookups).items()}
 
 
 def recall(gold: Gold, lookups: Sequence[Lookup]) -> float:
@@ -53,16 +53,16 @@ def gains(episode: Episode, gold: Gold) -> list[EvidenceRecall]:
 def _turns(episode: Episode) -> dict[tuple[str, str], int]:
     """(path, query) of a look-up -> the turn that asked for it."""
     acts: list[Any] = [record for record in episode.trace if isinstance(record.effect, Act)]
-    found: dict[tuple[str, str], int] = {}
+    turn_of: dict[tuple[str, str], int] = {}
     for turn, record in enumerate(acts[: len(episode.turns)]):
         act, value = record.effect, record.result.value
         if act.role == "indicators":
-            found["numbers", ""] = turn
+            turn_of["numbers", ""] = turn
         elif act.role in SEARCHES and value:
-            said = value[1] if isinstance(value, tuple) else value
-            if isinstance(said, str):
-                found[act.facts["path"], said] = turn
-    return found
+            query = value[1] if isinstance(value, tuple) else value
+            if isinstance(query, str):
+                turn_of[act.facts["path"], query] = turn
+    return turn_of
 
 
 def _key(lookup: Lookup) -> tuple[str, str]:
@@ -78,7 +78,9 @@ def _is_row(row: tuple[str, str], line: str) -> bool:
     return line.startswith(f"{name}: [") and stamp in line
 
 
-def found_ceiling(switches: Mapping[int, tuple[bool, bool, bool]], rows: Sequence[Mapping[str, Any]]) -> float | None:
+def compute_evidence_ceiling(
+    switches: Mapping[int, tuple[bool, bool, bool]], rows: Sequence[Mapping[str, Any]]
+) -> float | None:
     """Best expected accuracy on these patients for someone who knows what was found of each, and nothing else: of all
     with the same findings the answer that is right most often. What was not found may be absent or missed.
 
@@ -86,10 +88,10 @@ def found_ceiling(switches: Mapping[int, tuple[bool, bool, bool]], rows: Sequenc
     """
     groups: defaultdict[tuple[bool | None, ...], list[float]] = defaultdict(list)
     for row in rows:
-        found = {why for why, share in (row.get("evidence") or {}).items() if share == 1.0}
+        complete = {why for why, share in (row.get("evidence") or {}).items() if share == 1.0}
         state = switches[row["subject_id"]]
-        linked, rising = {"onset", "trigger"} <= found, state[1] if "slope" in found else None
-        groups[linked, rising, "exculpating" in found].append(critical(*state))
+        linked, rising = {"onset", "trigger"} <= complete, state[1] if "slope" in complete else None
+        groups[linked, rising, "exculpating" in complete].append(critical(*state))
     if not any(row.get("evidence") for row in rows):
         return None
     right = sum(max(sum(some), len(some) - sum(some)) for some in groups.values())
@@ -99,18 +101,18 @@ def found_ceiling(switches: Mapping[int, tuple[bool, bool, bool]], rows: Sequenc
 def recall_numbers(rows: Sequence[Mapping[str, Any]], draw: Mapping[str, Any]) -> dict[str, Any]:
     """{"evidence": {name or "all": [value, low, high]}, "evidence_by_step": [mean after look-up 1, 2, ...]} of rows
     whose patients have evidence; nothing where none has."""
-    told = [row for row in rows if row.get("evidence")]
-    if not told:
+    gold_rows = [row for row in rows if row.get("evidence")]
+    if not gold_rows:
         return {}
-    names = sorted({name for row in told for name in row["evidence"]})
-    found = {}
+    names = sorted({name for row in gold_rows for name in row["evidence"]})
+    intervals = {}
     for name in names:
-        some = [row for row in told if name in row["evidence"]]
+        some = [row for row in gold_rows if name in row["evidence"]]
         patients = [row["subject_id"] for row in some]
-        found[name] = mean_interval([row["evidence"][name] for row in some], patients=patients, **draw).as_list()
-    every = [sum(row["evidence"].values()) / len(row["evidence"]) for row in told]
-    found["all"] = mean_interval(every, patients=[row["subject_id"] for row in told], **draw).as_list()
-    longest = max(len(row["evidence_by_step"]) for row in told)
-    steps = [[row["evidence_by_step"][min(n, len(row["evidence_by_step"]) - 1)] for row in told
+        intervals[name] = mean_interval([row["evidence"][name] for row in some], patients=patients, **draw).as_list()
+    every = [sum(row["evidence"].values()) / len(row["evidence"]) for row in gold_rows]
+    intervals["all"] = mean_interval(every, patients=[row["subject_id"] for row in gold_rows], **draw).as_list()
+    longest = max(len(row["evidence_by_step"]) for row in gold_rows)
+    steps = [[row["evidence_by_step"][min(n, len(row["evidence_by_step"]) - 1)] for row in gold_rows
               if row["evidence_by_step"]] for n in range(longest)]  # fmt: skip
-    return {"evidence": found, "evidence_by_step": [sum(step) / len(step) for step in steps]}
+    return {"evidence": intervals, "evidence_by_step": [sum(step) / len(step) for step in steps]}

@@ -1,4 +1,4 @@
-"""The reward of looking things up where the rows that tell are known: outcome + evidence recall - cost."""
+"""Reward retrieval where the rows that tell the label are given: outcome + evidence recall - cost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class EvidenceRecall:
 
 
 def score_evidence(
-    episode: Episode, label: int, eta: float, found: Sequence[EvidenceRecall], *, recall: float, cost: float
+    episode: Episode, label: int, eta: float, gains: Sequence[EvidenceRecall], *, recall: float, cost: float
 ) -> EpisodeReward:
     """η R_orm at the last turn, and at the turn that asked for a look-up what it brought, `recall` a whole evidence,
     less `cost` each.
@@ -32,11 +32,11 @@ def score_evidence(
     if episode.failure is not None or episode.cut or not episode.turns:
         return EpisodeReward({**outcome.terms, "recall": 0.0, "cost": 0.0}, 0.0, outcome.per_turn, outcome.composition)
     per_turn = [dict(turn) for turn in outcome.per_turn]
-    for one in found:
+    for one in gains:
         turn = per_turn[-1 if one.turn is None else one.turn]
         turn["recall"] = turn.get("recall", 0.0) + recall * one.recall
         if one.turn is not None:
             turn["cost"] = turn.get("cost", 0.0) - cost
-    asked = sum(one.turn is not None for one in found)
-    terms = {**outcome.terms, "recall": sum(one.recall for one in found), "cost": -float(asked)}
+    asked = sum(one.turn is not None for one in gains)
+    terms = {**outcome.terms, "recall": sum(one.recall for one in gains), "cost": -float(asked)}
     return EpisodeReward(terms, sum(sum(turn.values()) for turn in per_turn), tuple(per_turn), outcome.composition)

@@ -52,18 +52,18 @@ class RandomDecider(RuleReader):
             return Completion(APART.join(names[int(i)] for i in order))
         if act.role == "refine":
             return Completion(self._search(act, rng))
-        [said] = super().answer([act], [0])
-        return said
+        [completion] = super().answer([act], [0])
+        return completion
 
     def _search(self, act: Act, rng: np.random.Generator) -> str:
         if rng.random() < STOPS:
             return "ENOUGH"
-        shown = {piece.name for piece in self.pieces(act.facts["shown"]) if piece.row}
+        row_names = {piece.name for piece in self.pieces(act.facts["shown"]) if piece.row}
         asked = {query.casefold() for query in act.facts["asked"]}
-        found = [(feature, query_of(name)) for feature, name in self.searches(shown) if name not in shown]
-        led = [query for feature, query in found if feature in self.rules.links and query.casefold() not in asked]
-        others = [query for feature, query in found if feature not in self.rules.links]
-        others = [query for query in (*others, *sorted(shown)[:1]) if query.casefold() not in asked]
+        searches = [(feature, query_of(name)) for feature, name in self.searches(row_names) if name not in row_names]
+        led = [query for feature, query in searches if feature in self.rules.links and query.casefold() not in asked]
+        others = [query for feature, query in searches if feature not in self.rules.links]
+        others = [query for query in (*others, *sorted(row_names)[:1]) if query.casefold() not in asked]
         pool = led if led and (not others or rng.random() < LED) else others
         return pool[int(rng.integers(len(pool)))] if pool else "ENOUGH"
 
@@ -108,8 +108,8 @@ def made_up(records: Records, patients: int) -> tuple[System[Any], EventRules, M
     made, names = build(other), other.charted.names()
     corpus: Any = made.corpus
     cases = cases_of(made)
-    found, labels = corpus.stores.records(cases, apart=True), [case.label for case in cases]
-    return made, fit_rules(found, labels, len(made.task.labels), names, corpus.spec.values), names
+    event_records, labels = corpus.stores.records(cases, apart=True), [case.label for case in cases]
+    return made, fit_rules(event_records, labels, len(made.task.labels), names, corpus.spec.values), names
 
 
 def cases_of(made: System[Any]) -> list[Any]:

@@ -41,12 +41,14 @@ def _content(episodes: Mapping[str, Iterable[Row]], summary: Mapping[str, Any]) 
     """
     order = list(summary.get("policies") or episodes)
     rows = {name: list(episodes[name]) for name in order if name in episodes}
-    found = [(name, row) for name in rows for row in rows[name] if any(p["passages"] for p in row.get("found", ()))]
+    candidates = [
+        (name, row) for name in rows for row in rows[name] if any(p["passages"] for p in row.get("found", ()))
+    ]
     shots = _shots_chart(summary)
-    if not found:
+    if not candidates:
         return {"policy": None, "shots": shots} if shots else None
-    found.sort(key=lambda pair: -_worth(pair[1]))  # stable: first method, first patient
-    name, row = found[0]
+    candidates.sort(key=lambda pair: -_worth(pair[1]))  # stable: first method, first patient
+    name, row = candidates[0]
     policies = summary.get("policies") or {}
     answers = [
         (other, each["prediction"], each["correct"])
@@ -54,8 +56,8 @@ def _content(episodes: Mapping[str, Iterable[Row]], summary: Mapping[str, Any]) 
     ]  # fmt: skip
     return {
         "policy": name, "sample_id": row["sample_id"], "patient": shorten(row["patient"]), "label": row["label"],
-        "prediction_time": row["prediction_time"], "lookups": [_shown(lookup) for lookup in row["found"]],
-        "arguments": {PATHS[side]: shorten(said) for side, said in row["arguments"].items()},
+        "prediction_time": row["prediction_time"], "lookups": [_describe_lookup(lookup) for lookup in row["found"]],
+        "arguments": {PATHS[side]: shorten(argument) for side, argument in row["arguments"].items()},
         "answers": answers, "timeline": _timeline(row), "shots": shots,
         "class_f1": {method: numbers.get("class_f1") or {} for method, numbers in policies.items()},
         "errors": {method: numbers.get("errors") or {} for method, numbers in policies.items()},
@@ -68,7 +70,7 @@ def _worth(row: Row) -> int:
     return 2 * bool(row["arguments"]) + len(used) + bool(row["correct"])
 
 
-def _shown(lookup: Row) -> dict[str, Any]:
+def _describe_lookup(lookup: Row) -> dict[str, Any]:
     passages = [
         {**passage, "lines": _lines(passage),
          "used": {PATHS[side]: lines for side, lines in passage["used"].items()}}
@@ -118,7 +120,7 @@ def _days(time: str, end: datetime) -> float:
 
 def _shots_chart(summary: Mapping[str, Any]) -> str | None:
     """Macro-F1 of the regressions by training samples a class, the methods as levels (Fig. 2 of EHR-RAG)."""
-    by_method = {name: found for name, found in (summary.get("shots") or {}).items() if len(found) > 1}
+    by_method = {name: scores for name, scores in (summary.get("shots") or {}).items() if len(scores) > 1}
     if not by_method:
         return None
     lines = []

@@ -28,40 +28,40 @@ def event_row(episode: Episode, case: Case[EventReading], variant: Variant) -> d
 
     Where the rows that tell are known: `evidence`, the share found of each, and `evidence_by_step`, the recall after
     each look-up."""
-    found = episode.prediction if isinstance(episode.prediction, EventPrediction) else EventPrediction(None)
+    prediction = episode.prediction if isinstance(episode.prediction, EventPrediction) else EventPrediction(None)
     rows = case.reads.gold
-    gold = {"evidence": recalls(rows, found.lookups), "evidence_by_step": by_step(rows, found.lookups)}
-    shown = _last_shown(episode)
+    gold = {"evidence": recalls(rows, prediction.lookups), "evidence_by_step": by_step(rows, prediction.lookups)}
+    context = _find_last_context(episode)
     return {
         **(gold if rows else {}),
         "prediction_time": f"{case.reads.prediction_time:{SECOND}}",
-        "retrieved": bool(found.lookups),
-        "iterations": len(found.lookups),
-        "found": [_lookup(lookup, found.arguments, shown) for lookup in found.lookups],
-        "arguments": dict(found.arguments),
+        "retrieved": bool(prediction.lookups),
+        "iterations": len(prediction.lookups),
+        "found": [_lookup(lookup, prediction.arguments, context) for lookup in prediction.lookups],
+        "arguments": dict(prediction.arguments),
     }
 
 
-def _last_shown(episode: Episode) -> PromptContext:
+def _find_last_context(episode: Episode) -> PromptContext:
     """What the last prompt showed, which decides."""
     acts = [record.effect for record in episode.trace if isinstance(record.effect, Act)]
     return acts[-1].facts["shown"] if acts else PromptContext({})
 
 
-def fitted(passage: EventPassage, shown: PromptContext) -> list[int]:
+def fitted(passage: EventPassage, context: PromptContext) -> list[int]:
     """The places of a passage's lines that a prompt shows; the others did not fit into its budget."""
     if not passage.numbers:  # a trajectory
-        return [0] if (passage.codes[0], passage.text) in shown.indicators else []
-    return [i for i, number in enumerate(passage.numbers) if number in shown.rows]
+        return [0] if (passage.codes[0], passage.text) in context.indicators else []
+    return [i for i, number in enumerate(passage.numbers) if number in context.rows]
 
 
-def _lookup(lookup: Lookup, arguments: Mapping[str, str], shown: PromptContext) -> dict[str, Any]:
-    passages = [_passage(passage, arguments, shown) for passage in lookup.passages]
+def _lookup(lookup: Lookup, arguments: Mapping[str, str], context: PromptContext) -> dict[str, Any]:
+    passages = [_passage(passage, arguments, context) for passage in lookup.passages]
     return {"path": lookup.path, "step": lookup.step, "query": lookup.query, "passages": passages}
 
 
-def _passage(passage: EventPassage, arguments: Mapping[str, str], shown: PromptContext) -> dict[str, Any]:
-    used = {side: used_lines(passage, said) for side, said in arguments.items()}
+def _passage(passage: EventPassage, arguments: Mapping[str, str], context: PromptContext) -> dict[str, Any]:
+    used = {side: used_lines(passage, argument) for side, argument in arguments.items()}
     return {
         "kind": passage.kind,
         "ident": passage.ident,
@@ -69,15 +69,15 @@ def _passage(passage: EventPassage, arguments: Mapping[str, str], shown: PromptC
         "first": f"{passage.first:{SECOND}}",
         "last": f"{passage.last:{SECOND}}",
         "text": passage.text,
-        "fitted": fitted(passage, shown),
+        "fitted": fitted(passage, context),
         "used": {side: lines for side, lines in used.items() if lines},
     }
 
 
 def used_lines(passage: EventPassage, argument: str) -> list[str]:
     """The lines of a passage that an argument names: their description stands in it, letter by letter but for case."""
-    said = argument.casefold()
-    return [line for line in passage.rows if (name := _name(line)) and name.casefold() in said]
+    text = argument.casefold()
+    return [line for line in passage.rows if (name := _name(line)) and name.casefold() in text]
 
 
 def _name(line: str) -> str:
@@ -92,16 +92,16 @@ def variant_numbers(labels: Sequence[str], rows: Sequence[Row], draw: Mapping[st
 
     draw: seed and resamples of intervals. A variant that asks no one has no reward and no retrieval to speak of.
     """
-    found = policy_summary(rows, labels, **draw)
+    numbers = policy_summary(rows, labels, **draw)
     if not any(row["turns"] for row in rows):
         for name in OF_POLICIES:
-            found.pop(name, None)  # policy_summary leaves out a reward that no one earned
+            numbers.pop(name, None)  # policy_summary leaves out a reward that no one earned
     place = {label: i for i, label in enumerate(labels)}
     truth = [place[row["label"]] for row in rows]
     guess = [None if row["prediction"] is None else place[row["prediction"]] for row in rows]
     by_class = class_f1(truth, guess, len(labels), patients=patients_of(rows), **draw)
     return (
-        found
+        numbers
         | recall_numbers(rows, draw)
         | {
             "class_f1": {labels[i]: interval.as_list() for i, interval in by_class.items()},

@@ -26,7 +26,7 @@ ARGUED, BRIEFLY = 5, 2  # features an argument names, and those of a brief one
 WEAK = "weak"  # the brief argument of a side without evidence
 NUMBER = r"(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)"
 VALUE = re.compile(rf"\(value: {NUMBER}(?: |\)$)")  # of a row; "0-2" is none
-Found = dict[str, str]  # feature -> where it stands in the prompt
+FeatureLines = dict[str, str]  # feature -> where it stands in the prompt
 
 
 @dataclass(frozen=True)
@@ -50,28 +50,28 @@ class RuleReader:
 
     def _indicators(self, act: Act) -> str:
         """Those whose numbers tell most; of equals the ones most like the question."""
-        told = {name: self.rules.spread(name) for name in act.facts["names"]}
-        order = sorted(told, key=lambda name: -told[name])  # stable
+        spreads = {name: self.rules.spread(name) for name in act.facts["names"]}
+        order = sorted(spreads, key=lambda name: -spreads[name])  # stable
         chosen = order[: act.facts["keep"]]
         return APART.join(chosen) if act.facts["shown"].brief else json.dumps(chosen)
 
     def _refine(self, act: Act) -> str:
         """The next search of a side; ENOUGH where nothing is left that could tell."""
         sign = -1.0 if act.facts["path"] == "oppose" else 1.0
-        shown = {piece.name for piece in self.pieces(act.facts["shown"]) if piece.row}
+        row_names = {piece.name for piece in self.pieces(act.facts["shown"]) if piece.row}
         asked = {query.casefold() for query in act.facts["asked"]}
-        wanted = [(self.rules.worth(f, sign), i, name) for i, (f, name) in enumerate(self.searches(shown))]
-        for worth, _, name in sorted(wanted, key=lambda found: (-found[0], found[1])):
+        wanted = [(self.rules.worth(f, sign), i, name) for i, (f, name) in enumerate(self.searches(row_names))]
+        for worth, _, name in sorted(wanted, key=lambda item: (-item[0], item[1])):
             query = query_of(name)
-            if worth > 0 and query.casefold() not in asked and name not in shown:
+            if worth > 0 and query.casefold() not in asked and name not in row_names:
                 return query
         return "ENOUGH"
 
-    def searches(self, shown: set[str]) -> Iterator[tuple[str, str]]:
+    def searches(self, row_names: set[str]) -> Iterator[tuple[str, str]]:
         """(feature, the name of a row that would show it); links that what is shown leads to come first."""
         for feature, (one, other) in self.rules.links.items():
             for given, led in ((one, other), (other, one)):
-                for name in sorted(shown):
+                for name in sorted(row_names):
                     if (term := filled(given, name)) is not None:
                         yield feature, led.replace("*", term)
         yield from ((feature, feature) for feature in self._events)
@@ -87,15 +87,15 @@ class RuleReader:
     def _oppose(self, act: Act) -> str:
         return self._argue(act.facts["shown"], -1.0)
 
-    def _argue(self, shown: PromptContext, sign: float) -> str:
+    def _argue(self, context: PromptContext, sign: float) -> str:
         """The most telling lines of one side. A link is two rows: both are named."""
-        pieces = self.pieces(shown)
-        found, leaning = self._features(pieces), self.rules.leaning
-        best = [f for f in sorted(found, key=lambda f: (-sign * leaning(f), f)) if sign * leaning(f) > 0][:ARGUED]
-        if shown.brief:
-            said = [name for f in best[:BRIEFLY] for name in self._briefly(f, found[f])]
-            return APART.join(dict.fromkeys(said)) or WEAK
-        lines = [f"{line} ({leaning(f):+.2f})" for f in best for line in found[f].split("\n")]
+        pieces = self.pieces(context)
+        features, leaning = self._features(pieces), self.rules.leaning
+        best = [f for f in sorted(features, key=lambda f: (-sign * leaning(f), f)) if sign * leaning(f) > 0][:ARGUED]
+        if context.brief:
+            names = [name for f in best[:BRIEFLY] for name in self._briefly(f, features[f])]
+            return APART.join(dict.fromkeys(names)) or WEAK
+        lines = [f"{line} ({leaning(f):+.2f})" for f in best for line in features[f].split("\n")]
         return "\n".join(dict.fromkeys(lines)) or "The evidence for this side is weak."
 
     def _briefly(self, feature: str, line: str) -> list[str]:
@@ -105,20 +105,20 @@ class RuleReader:
         return [feature]
 
     def _weigh(self, act: Act) -> str:
-        shown, arguments = act.facts["shown"], act.facts["arguments"]
-        said = [line for argument in arguments for line in argument.split(APART if shown.brief else "\n")]
-        argued = [Piece(line, line, (), True) if shown.brief else _piece(line) for line in said]
-        pieces = [*argued, *self.pieces(shown)]
-        found = self._features(pieces)
-        if shown.brief:
-            found |= {line: line for line in said if line in self.rules.weights}
+        context, arguments = act.facts["shown"], act.facts["arguments"]
+        lines = [line for argument in arguments for line in argument.split(APART if context.brief else "\n")]
+        argued = [Piece(line, line, (), True) if context.brief else _piece(line) for line in lines]
+        pieces = [*argued, *self.pieces(context)]
+        features = self._features(pieces)
+        if context.brief:
+            features |= {line: line for line in lines if line in self.rules.weights}
         absent = self._absent(act.facts["asked"], {piece.name for piece in pieces if piece.row})
-        absent |= {other for feature in found for other in self.rules.instead(feature)}
-        scores = self.rules.score(found, absent - found.keys())
-        if shown.brief:
+        absent |= {other for feature in features for other in self.rules.instead(feature)}
+        scores = self.rules.score(features, absent - features.keys())
+        if context.brief:
             return f"{int(scores.argmax())}"
-        told = ", ".join(f"{score:.2f}" for score in scores)
-        return f"Reasoning: {len(found)} pieces of evidence give the labels {told}.\nAnswer: {int(scores.argmax())}"
+        text = ", ".join(f"{score:.2f}" for score in scores)
+        return f"Reasoning: {len(features)} pieces of evidence give the labels {text}.\nAnswer: {int(scores.argmax())}"
 
     _predict = _weigh
 
@@ -129,22 +129,22 @@ class RuleReader:
             return f"search: {query}" if more else f"answer: {self._weigh(act)}"
         return f"Thought: more evidence may exist.\nSearch: {query}" if more else self._weigh(act)
 
-    def _absent(self, searched: Iterable[str], shown: set[str]) -> set[str]:
+    def _absent(self, searched: Iterable[str], row_names: set[str]) -> set[str]:
         """The features that were searched for by the name of a row."""
         asked = set(searched)
-        return {feature for feature, name in self.searches(shown) if query_of(name) in asked}
+        return {feature for feature, name in self.searches(row_names) if query_of(name) in asked}
 
-    def pieces(self, shown: PromptContext) -> list[Piece]:
+    def pieces(self, context: PromptContext) -> list[Piece]:
         """Rows and trajectories, oldest first."""
         rows = []
-        for code, row in shown.rows.values():
+        for code, row in context.rows.values():
             number = VALUE.search(row)
             rows.append(Piece(self.rules.names.get(code, code), row, (float(number[1]),) if number else (), True))
-        return rows + [_trajectory(name, line) for name, line in shown.indicators]
+        return rows + [_trajectory(name, line) for name, line in context.indicators]
 
-    def _features(self, pieces: Sequence[Piece]) -> Found:
+    def _features(self, pieces: Sequence[Piece]) -> FeatureLines:
         """The features that are shown, each with the last line that has it."""
-        found: Found = {}
+        features: FeatureLines = {}
         values: dict[str, tuple[str, tuple[float, ...]]] = {}
         names: dict[str, str] = {}
         for piece in pieces:
@@ -153,13 +153,13 @@ class RuleReader:
                 values[piece.name] = piece.line, (*earlier, *piece.values)[-self.rules.values :]
             elif piece.row:
                 names[piece.name] = piece.line
-        found |= {name: line for name, line in names.items() if name in self.rules.weights}
+        features |= {name: line for name, line in names.items() if name in self.rules.weights}
         for name, (line, numbers) in values.items():
-            found |= {f: line for f in self.rules.measured(name, numbers) if f in self.rules.weights}
+            features |= {f: line for f in self.rules.measured(name, numbers) if f in self.rules.weights}
         for feature, pair in links_of(names, self.rules.shared).items():
             if feature in self.rules.weights:
-                found[feature] = "\n".join(names[name] for name in pair)
-        return found
+                features[feature] = "\n".join(names[name] for name in pair)
+        return features
 
 
 def query_of(name: str) -> str:
@@ -181,9 +181,9 @@ def _trajectory(name: str, line: str) -> Piece:
 
 def _piece(line: str) -> Piece:
     """A line of an argument, as `RuleReader._argue` writes it: a row or a trajectory, and its leaning."""
-    shown = line.rpartition(" (")[0]
-    if not shown.startswith("["):
-        return _trajectory(shown.partition(": [")[0], shown)
-    label, number = shown.partition(" - ")[2], VALUE.search(shown)
+    text = line.rpartition(" (")[0]
+    if not text.startswith("["):
+        return _trajectory(text.partition(": [")[0], text)
+    label, number = text.partition(" - ")[2], VALUE.search(text)
     name = label.rpartition(" (value: ")[0] or label
-    return Piece(name, shown, (float(number[1]),) if number else (), True)
+    return Piece(name, text, (float(number[1]),) if number else (), True)

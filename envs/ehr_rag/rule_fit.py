@@ -52,14 +52,14 @@ class EventRules:
     def measured(self, indicator: str, values: Sequence[float]) -> list[str]:
         """The features of an indicator's last value and of how its last values go."""
         low, high = self.cuts[indicator]
-        found, trend = [f"{indicator} {THIRDS[(values[-1] > low) + (values[-1] > high)]}"], trend_of(values)
-        return found if trend is None else [*found, f"{indicator} {trend}"]
+        features, trend = [f"{indicator} {THIRDS[(values[-1] > low) + (values[-1] > high)]}"], trend_of(values)
+        return features if trend is None else [*features, f"{indicator} {trend}"]
 
-    def score(self, found: Iterable[str], absent: Iterable[str]) -> np.ndarray:
-        """f64[classes] of a patient: every feature that is neither found nor known to be absent counts with its share
+    def score(self, present: Iterable[str], absent: Iterable[str]) -> np.ndarray:
+        """f64[classes] of a patient: every feature that is neither present nor absent counts with its share
         in training, so that the prior has it already."""
         scores = self.prior.copy()
-        for feature in found:
+        for feature in present:
             scores += (1 - self.share[feature]) * self.weights[feature]
         for feature in absent:
             scores -= self.share[feature] * self.weights[feature]
@@ -91,31 +91,31 @@ def fit_rules(
     records: Iterable[PatientRecord], labels: Sequence[int], classes: int, names: Mapping[str, str], values: int = 5
 ) -> EventRules:
     """Fit to training patients; `records` are of a store with numbers apart. values: of an indicator that are shown."""
-    shown, measured = [], []
+    event_sets, measured = [], []
     for record in records:
-        shown.append({names[record.store.codes[code]] for code in np.unique(record.row_codes()).tolist()})
+        event_sets.append({names[record.store.codes[code]] for code in np.unique(record.row_codes()).tolist()})
         measured.append(_last_values(record, values))
-    cuts = _cuts([{name: numbers[-1] for name, numbers in found.items()} for found in measured])
+    cuts = _cuts([{name: numbers[-1] for name, numbers in last_values.items()} for last_values in measured])
     n = np.bincount(labels, minlength=classes).astype(float)
     empty = EventRules(np.log((n + 1) / (n.sum() + classes)), {}, {}, cuts, names, values=values)
     having: list[set[str]] = []
-    for events, found in zip(shown, measured, strict=True):
+    for events, last_values in zip(event_sets, measured, strict=True):
         features = set(events)
-        for name in found.keys() & cuts.keys():
-            features |= set(empty.measured(name, found[name]))
+        for name in last_values.keys() & cuts.keys():
+            features |= set(empty.measured(name, last_values[name]))
         having.append(features)
-    shared = _shared(shown)
-    linked = [links_of(dict.fromkeys(events, ""), shared) for events in shown]
+    shared = _shared(event_sets)
+    linked = [links_of(dict.fromkeys(events, ""), shared) for events in event_sets]
     alone = _telling(having, labels, n)
-    pairs = {feature for found in linked for feature in found}
+    pairs = {feature for own_links in linked for feature in own_links}
     kept = alone.keys() | _beyond_rows(_telling(linked, labels, n), linked, alone)
     kept |= {third for name in cuts for thirds in (THIRDS, TRENDS) for third in (f"{name} {one}" for one in thirds)
              if any(f"{name} {one}" in kept for one in thirds)}  # thirds are one variable  # fmt: skip
-    every = [own | found.keys() for own, found in zip(having, linked, strict=True)]
+    every = [own | own_links.keys() for own, own_links in zip(having, linked, strict=True)]
     prior, weights, share = _regress(every, labels, sorted(kept), n)
     links = {feature: patterns for feature in weights if len(patterns := tuple(feature.split(" & "))) == 2
              and feature in pairs}  # fmt: skip
-    events = frozenset(feature for feature in weights if any(feature in some for some in shown))
+    events = frozenset(feature for feature in weights if any(feature in some for some in event_sets))
     return EventRules(prior, weights, share, cuts, names, links, shared, events, values)
 
 
@@ -131,10 +131,10 @@ def slope(numbers: Sequence[float]) -> tuple[float, float] | None:
 
 def trend_of(numbers: Sequence[float]) -> str | None:
     """One of `TRENDS`; None where there is no slope."""
-    found = slope(numbers)
-    if found is None:
+    fit = slope(numbers)
+    if fit is None:
         return None
-    steep, error = found
+    steep, error = fit
     return TRENDS[1] if abs(steep) <= CLEAR * error else TRENDS[0 if steep < 0 else 2]
 
 
@@ -145,18 +145,18 @@ def links_of(names: Iterable[str], shared: frozenset[str]) -> dict[str, tuple[st
         for word in name.split():
             if word in shared:
                 by_word[word].append((" ".join("*" if one == word else one for one in name.split()), name))
-    found = {}
+    links = {}
     for having in by_word.values():
         for (one, first), (other, second) in permutations(having, 2):
             if one < other:
-                found.setdefault(f"{one} & {other}", (first, second))
-    return found
+                links.setdefault(f"{one} & {other}", (first, second))
+    return links
 
 
-def _shared(shown: Sequence[set[str]]) -> frozenset[str]:
+def _shared(event_sets: Sequence[set[str]]) -> frozenset[str]:
     """Words of several names, not so many that they say nothing."""
     counts: defaultdict[str, int] = defaultdict(int)
-    for name in {name for some in shown for name in some}:
+    for name in {name for some in event_sets for name in some}:
         for word in set(name.split()):
             counts[word] += 1
     return frozenset(
@@ -164,10 +164,10 @@ def _shared(shown: Sequence[set[str]]) -> frozenset[str]:
     )
 
 
-def _cuts(found: Sequence[Mapping[str, float]]) -> dict[str, Cut]:
+def _cuts(last_values: Sequence[Mapping[str, float]]) -> dict[str, Cut]:
     """Bounds of the middle third of each indicator that enough patients have."""
     values: defaultdict[str, list[float]] = defaultdict(list)
-    for some in found:
+    for some in last_values:
         for name, value in some.items():
             values[name].append(value)
     thirds = {name: np.quantile(some, [1 / 3, 2 / 3]) for name, some in sorted(values.items()) if len(some) >= SEEN}
@@ -183,29 +183,29 @@ def _telling(having: Sequence[Iterable[str]], labels: Sequence[int], n: np.ndarr
             counts[feature][label] += 1
     often = {feature: count for feature, count in counts.items() if count.sum() >= SEEN}
     sure = max(SURE, math.sqrt(2 * math.log(max(len(often), 1))))
-    told = {feature: _difference(count, n) for feature, count in often.items()}
-    return {feature: difference for feature, difference in told.items() if difference >= sure}
+    differences = {feature: _difference(count, n) for feature, count in often.items()}
+    return {feature: difference for feature, difference in differences.items() if difference >= sure}
 
 
 def _beyond_rows(
-    told: Mapping[str, float], linked: Sequence[Mapping[str, tuple[str, str]]], alone: Mapping[str, float]
+    differences: Mapping[str, float], linked: Sequence[Mapping[str, tuple[str, str]]], alone: Mapping[str, float]
 ) -> set[str]:
     """The links that tell more than any single row behind them: one of a telling row and a usual one tells nothing."""
     rows: defaultdict[str, float] = defaultdict(float)
-    for found in linked:
-        for feature in found.keys() & told.keys():
-            rows[feature] = max(rows[feature], *(alone.get(name, 0.0) for name in found[feature]))
-    return {feature for feature, difference in told.items() if difference > rows[feature]}
+    for own_links in linked:
+        for feature in own_links.keys() & differences.keys():
+            rows[feature] = max(rows[feature], *(alone.get(name, 0.0) for name in own_links[feature]))
+    return {feature for feature, difference in differences.items() if difference > rows[feature]}
 
 
 def _difference(count: np.ndarray, n: np.ndarray) -> float:
     """The largest difference between a label's share and that of all others, in standard errors."""
     share = count.sum() / n.sum()
     others = n.sum() - n
-    known = (n > 0) & (others > 0)
-    error = np.sqrt(share * (1 - share) * (1 / n[known] + 1 / others[known]))
-    apart = np.abs(count / n.clip(1) - (count.sum() - count) / others.clip(1))[known]
-    return float((apart / error).max()) if known.any() and share < 1 else 0.0
+    is_defined = (n > 0) & (others > 0)
+    error = np.sqrt(share * (1 - share) * (1 / n[is_defined] + 1 / others[is_defined]))
+    apart = np.abs(count / n.clip(1) - (count.sum() - count) / others.clip(1))[is_defined]
+    return float((apart / error).max()) if is_defined.any() and share < 1 else 0.0
 
 
 def _regress(

@@ -17,7 +17,7 @@ from ghar.envs.ehr_rag.baselines import LINEAR, Regressions
 from ghar.envs.ehr_rag.cases import EventCases, event_cases
 from ghar.envs.ehr_rag.episode import AGENTS, ROLES, EhrRagEpisodes, EhrRagSpec, EventReading, Method
 from ghar.envs.ehr_rag.ether import EtherSpec
-from ghar.envs.ehr_rag.evidence_recall import found_ceiling, gains
+from ghar.envs.ehr_rag.evidence_recall import compute_evidence_ceiling, gains
 from ghar.envs.ehr_rag.evidence_reward import score_evidence
 from ghar.envs.ehr_rag.pretraining import practice
 from ghar.envs.ehr_rag.rows import Row, event_row, variant_numbers
@@ -91,7 +91,7 @@ def build(records: Records, settings: Settings) -> System[EventReading]:
             listed=listed,
             row=event_row,
             numbers=partial(variant_numbers, labels),
-            summary=partial(told, fitted, records.long_truth, config.eval.bootstrap),
+            summary=partial(summarise_run, fitted, records.long_truth, config.eval.bootstrap),
             counts=records.counts() | cases.counts,
             comparisons=[("scripted", f"scripted_{name}") for name in METHODS if name != MAIN],
         ),
@@ -103,17 +103,17 @@ def build(records: Records, settings: Settings) -> System[EventReading]:
 def variants(settings: Settings) -> dict[str, Variant]:
     """Every method by the trained model and by the fixed rule, the method before RL and before the warm-up, and the
     regressions, which ask no one."""
-    found = [Variant(name, TITLES[name], name) for name in METHODS]
-    found += [
+    all_variants = [Variant(name, TITLES[name], name) for name in METHODS]
+    all_variants += [
         Variant("ehr_rag_sft", "after SFT", MAIN, "sft"),
         Variant("ehr_rag_base", "before training", MAIN, "base"),
     ]
-    found += [
+    all_variants += [
         Variant("scripted" if name == MAIN else f"scripted_{name}", f"Rule, {TITLES[name]}", name, READER)
         for name in METHODS
     ]
-    found += [Variant(name, f"Regression on {name}", name, "") for name in _linear(settings)]
-    return {variant.name: variant for variant in found}
+    all_variants += [Variant(name, f"Regression on {name}", name, "") for name in _linear(settings)]
+    return {variant.name: variant for variant in all_variants}
 
 
 def _linear(settings: Settings) -> tuple[str, ...]:
@@ -125,8 +125,8 @@ def outcome(eta: float, settings: Settings, episode: Episode, case: Case[EventRe
     searches cost."""
     if not case.reads.gold:
         return score_outcome(episode, case.label, eta)
-    found = gains(episode, case.reads.gold)
-    return score_evidence(episode, case.label, eta, found, recall=settings.recall, cost=settings.cost)
+    evidence_gains = gains(episode, case.reads.gold)
+    return score_evidence(episode, case.label, eta, evidence_gains, recall=settings.recall, cost=settings.cost)
 
 
 def _ceilings(records: Records, cases: Sequence[Case[EventReading]]) -> Mapping[str, float] | None:
@@ -134,15 +134,15 @@ def _ceilings(records: Records, cases: Sequence[Case[EventReading]]) -> Mapping[
     return truth.ceilings(case.subject_id for case in cases) if truth is not None else None
 
 
-def told(
+def summarise_run(
     fitted: Regressions, truth: LongTruth | None, resamples: int, rows: Mapping[str, Sequence[Row]]
 ) -> dict[str, Any]:
     """What summary.json has besides: of the regressions {"shots": {name: {training samples a class: numbers}}}, and
     where the truth is known {"found_ceilings": {variant: best accuracy with what it found}}."""
     numbers: dict[str, Any] = {"shots": {name: fitted.numbers(name, resamples) for name in LINEAR if name in rows}}
     if truth is not None:
-        known = {name: found_ceiling(truth.switches, played) for name, played in rows.items()}
-        numbers["found_ceilings"] = {name: value for name, value in known.items() if value is not None}
+        ceilings = {name: compute_evidence_ceiling(truth.switches, played) for name, played in rows.items()}
+        numbers["found_ceilings"] = {name: value for name, value in ceilings.items() if value is not None}
     return numbers
 
 
@@ -176,12 +176,12 @@ class CrossFitted:
     whole: Policy
 
     def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
-        found = []
+        completions = []
         for act, seed in zip(acts, seeds, strict=True):
             fold = self.fold_of.get(act.facts["case"].subject_id)
             rule = self.whole if fold is None else self.folds[fold]
-            found += rule.answer([act], [seed])
-        return found
+            completions += rule.answer([act], [seed])
+        return completions
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,9 +230,9 @@ class EhrRagParts:
         return CrossFitted(fold_of, folds, self._fitted(train))
 
     def _fitted(self, train: Sequence[Case[EventReading]]) -> RuleReader:
-        found = self.stores.records(train, apart=True)
+        event_records = self.stores.records(train, apart=True)
         labels, values = [case.label for case in train], self.settings.recent_values
-        return RuleReader(fit_rules(found, labels, len(self.cases.task.labels), self.names, values))
+        return RuleReader(fit_rules(event_records, labels, len(self.cases.task.labels), self.names, values))
 
     def texts(self) -> list[str]:
         """The rows and trajectories of some training records."""

@@ -41,13 +41,13 @@ def agreement(
     who = range(len(judged)) if patients is None else patients
     result = {}
     for ranker, rows in scores.items():
-        found = [(pair, at) for pair, at in zip(map(correlations, rows, judged), who, strict=True) if pair is not None]
-        if found:
-            ids = [at for _, at in found]
+        pairs = [(pair, at) for pair, at in zip(map(correlations, rows, judged), who, strict=True) if pair is not None]
+        if pairs:
+            ids = [at for _, at in pairs]
             one, two = (
-                mean_interval([pair[side] for pair, _ in found], patients=ids, seed=seed, resamples=resamples)
+                mean_interval([pair[side] for pair, _ in pairs], patients=ids, seed=seed, resamples=resamples)
                 for side in (0, 1)
             )
-            count = {"n": len(found), "patients": len(set(ids))}
+            count = {"n": len(pairs), "patients": len(set(ids))}
             result[ranker] = {"pearson": one.as_list(), "spearman": two.as_list(), **count}
     return result

@@ -44,10 +44,10 @@ class MajorityAnswer:
 
     @cached_property
     def _most(self) -> dict[int, int]:
-        found: dict[int, Counter[int]] = {}
+        counts: dict[int, Counter[int]] = {}
         for question in self.train:
-            found.setdefault(len(question.options), Counter())[question.answer] += 1
-        return {size: min(c, key=lambda answer: (-c[answer], answer)) for size, c in found.items()}
+            counts.setdefault(len(question.options), Counter())[question.answer] += 1
+        return {size: min(c, key=lambda answer: (-c[answer], answer)) for size, c in counts.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,8 +83,8 @@ class OptionRegression:
     def _matrix(self, questions: Sequence[DischargeQuestion]) -> Any:
         from sklearn.feature_extraction import FeatureHasher
 
-        told = [self.features(question, option) for question in questions for option in question.options]
-        return FeatureHasher(FEATURES, input_type="string").transform(told)
+        features = [self.features(question, option) for question in questions for option in question.options]
+        return FeatureHasher(FEATURES, input_type="string").transform(features)
 
 
 def of_option(question: DischargeQuestion, option: str) -> list[str]:

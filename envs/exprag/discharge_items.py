@@ -57,14 +57,14 @@ def diagnoses(sections: tuple[NoteSection, ...]) -> tuple[str, ...]:
 
 def medications(sections: tuple[NoteSection, ...]) -> tuple[str, ...]:
     """The drugs to go home with, by name without dose, each once."""
-    found = _items(section_text(sections, "discharge medications"), numbered=True)
-    return _once(tuple(DOSE.sub("", item).strip(" ,;") for item in found if not NO_DRUG.search(item)))
+    items = _items(section_text(sections, "discharge medications"), numbered=True)
+    return _once(tuple(DOSE.sub("", item).strip(" ,;") for item in items if not NO_DRUG.search(item)))
 
 
 def instructions(sections: tuple[NoteSection, ...]) -> tuple[str, ...]:
     """The pieces of advice after the discharge, each once, without greetings."""
-    said = (BULLET.sub("", s).strip() for s in sentences(section_text(sections, "discharge instructions")))
-    return _once(tuple(point for point in said if not LETTER.match(point) and len(essence(point)) > 1))
+    points = (BULLET.sub("", s).strip() for s in sentences(section_text(sections, "discharge instructions")))
+    return _once(tuple(point for point in points if not LETTER.match(point) and len(essence(point)) > 1))
 
 
 def _items(text: str, numbered: bool) -> tuple[str, ...]:

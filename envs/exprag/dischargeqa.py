@@ -139,7 +139,7 @@ def build_questions(
     stays = _eligible(cohort, notes, rows, counts)
     cut = {stay: split_sections(notes.text(stay)) for stay in track(stays, "Cut summaries at their headings")}
     items = {stay: ITEMS[kind](sections) for stay, sections in cut.items()}
-    given = [found for found in items.values() if found] if kind == "instruction" else []
+    given = [advice for advice in items.values() if advice] if kind == "instruction" else []
     usual = Counter(point for advice in given for point in advice)
     counts.update(_unknown([notes.text(stay) for stay in stays]))
     earlier, names = _earlier_stays(cohort), cohort.names()
@@ -156,29 +156,29 @@ def build_questions(
             counts[f"left_out.{made}"] += 1
             continue
         options, answer = made
-        shown = background(sections, SHOWN[kind], words)
+        context = background(sections, SHOWN[kind], words)
         subject = earlier[stay][0]
         about = f"{stay}-{kind}", subject, stay, kind
-        questions.append(DischargeQuestion(*about, options, answer, shown, credentialed=credentialed))
+        questions.append(DischargeQuestion(*about, options, answer, context, credentialed=credentialed))
     counts["questions"] = len(questions)
     if not questions:
-        told = ", ".join(f"{rule} {n}" for rule, n in counts.items() if rule.startswith("left_out."))
+        reasons = ", ".join(f"{rule} {n}" for rule, n in counts.items() if rule.startswith("left_out."))
         raise BadInput(
-            f"No stay of the {cohort.name} makes a {kind} question ({told}): widen system.fewest_rows={rows[0]}, "
+            f"No stay of the {cohort.name} makes a {kind} question ({reasons}): widen system.fewest_rows={rows[0]}, "
             f"system.most_rows={rows[1]}."
         )
     return questions, dict(counts)
 
 
-def said_already(questions: Sequence[DischargeQuestion]) -> dict[str, int]:
-    """The audit of a split: right options, those that the text shown names word for word, and questions with one.
+def count_leaked_options(questions: Sequence[DischargeQuestion]) -> dict[str, int]:
+    """Audit a split: count right options, those that the prompt's text names word for word, and questions with one.
 
     A report has no times, so that what it says cannot be held against the hour at which it was known.
     """
-    shown = [" ".join(question.background.lower().split()) for question in questions]
+    texts = [" ".join(question.background.lower().split()) for question in questions]
     named = [
         [option.lower() in text for i, option in enumerate(question.options) if question.answer >> i & 1]
-        for question, text in zip(questions, shown, strict=True)
+        for question, text in zip(questions, texts, strict=True)
     ]
     return {
         "right options": sum(map(len, named)),
@@ -190,25 +190,25 @@ def said_already(questions: Sequence[DischargeQuestion]) -> dict[str, int]:
 def _eligible(cohort: Cohort, notes: Notes, rows: tuple[int, int], counts: Counter[str]) -> list[int]:
     """Stays with a report and an end, and with a number of rows of each kind within `rows`, in the cohort's order."""
     kinds = cohort.codes.select("code", kind=kinds_of(cohort.codes)).drop_nulls().lazy()
-    found = cohort.scan().select("visit_id", "code").join(kinds, on="code").group_by("visit_id").agg(
+    row_counts = cohort.scan().select("visit_id", "code").join(kinds, on="code").group_by("visit_id").agg(
         (pl.col("kind") == kind).sum().alias(kind) for kind in KIND_NAMES
     )  # fmt: skip
     ended = cohort.visits.lazy().select("visit_id", ended=pl.col("end").is_not_null())
-    table = ended.join(found, on="visit_id", how="left", maintain_order="left").fill_null(0).collect()
-    told = table["visit_id"].is_in(notes.visit_id.tolist()) & table["ended"]
+    table = ended.join(row_counts, on="visit_id", how="left", maintain_order="left").fill_null(0).collect()
+    is_documented = table["visit_id"].is_in(notes.visit_id.tolist()) & table["ended"]
     enough = table.select(pl.all_horizontal(pl.col(KIND_NAMES).is_between(*rows))).to_series()
-    counts["left_out.no_report"] = int((~told).sum())
-    counts["left_out.rows"] = int((told & ~enough).sum())
-    return table.filter(told & enough)["visit_id"].to_list()
+    counts["left_out.no_report"] = int((~is_documented).sum())
+    counts["left_out.rows"] = int((is_documented & ~enough).sum())
+    return table.filter(is_documented & enough)["visit_id"].to_list()
 
 
 def _earlier_stays(cohort: Cohort) -> dict[int, tuple[int, tuple[int, ...]]]:
     """Stay -> patient, and the stay with those before it, newest first."""
-    found, before, last = {}, (), None
+    stays_of, before, last = {}, (), None
     for subject, stay in cohort.visits.select("subject_id", "visit_id").iter_rows():
         before = (stay, *before) if subject == last else (stay,)
-        found[stay], last = (subject, before), subject
-    return found
+        stays_of[stay], last = (subject, before), subject
+    return stays_of
 
 
 def _table_names(cohort: Cohort, names: Mapping[str, str], stays: tuple[int, tuple[int, ...]], kind: Kind) -> list[str]:
@@ -249,8 +249,8 @@ def _advice_options(
     for _ in range(TRIES * (SETS - 1)):
         advice = shuffle.choice(given)
         own = [advice[place] for place in _own_half(advice, usual)][: len(places)]
-        known = [*right, *(point for other in others for point in other)]
-        if len(own) == len(places) and not any(same(point, other) for point in own for other in known):
+        existing = [*right, *(point for other in others for point in other)]
+        if len(own) == len(places) and not any(same(point, other) for point in own for other in existing):
             others.append(own)
         if len(others) == SETS - 1:
             break
@@ -272,9 +272,9 @@ def _own_half(advice: Sequence[str], usual: Mapping[str, int]) -> list[int]:
 
 def _unknown(texts: Sequence[str]) -> dict[str, int]:
     """How many headings are unknown, and how often the most frequent ones stand in a report."""
-    found = Counter(name for text in texts for name in unknown_headings(text))
-    named = {f"unknown heading {name!r}": n for name, n in found.most_common(MOST_NAMED)}
-    return {"unknown_headings": found.total(), **named} if found else {}
+    headings = Counter(name for text in texts for name in unknown_headings(text))
+    named = {f"unknown heading {name!r}": n for name, n in headings.most_common(MOST_NAMED)}
+    return {"unknown_headings": headings.total(), **named} if headings else {}
 
 
 def _shuffled(options: list[str], right: set[str], shuffle: random.Random) -> tuple[tuple[str, ...], int]:

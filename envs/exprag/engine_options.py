@@ -86,12 +86,12 @@ def rewritten(
 
 def read_wrong(text: str) -> tuple[str, ...]:
     """The wrong options of an answer. Unreadable where it holds no list of texts."""
-    found = OBJECT.search(text)
+    match = OBJECT.search(text)
     try:
-        said: Any = json.loads(found[0]) if found else None
+        answer: Any = json.loads(match[0]) if match else None
     except ValueError:
-        said = None
-    wrong = said.get("wrong") if isinstance(said, dict) else None
+        answer = None
+    wrong = answer.get("wrong") if isinstance(answer, dict) else None
     if not isinstance(wrong, list) or not wrong or not all(isinstance(one, str) and one.strip() for one in wrong):
         raise UnreadableAnswer("no_list")
     return tuple(" ".join(one.split()) for one in wrong)

@@ -97,13 +97,13 @@ class ExpragEpisodes:
         return write
 
     def _predict(self, question: DischargeQuestion, ranked: Evidence, evidence: Evidence, draft: str) -> Act:
-        told = f"Worked out so far:\n{draft}\n\n" if draft else ""
+        preamble = f"Worked out so far:\n{draft}\n\n" if draft else ""
 
         def parse(reply: str) -> Parsed:
             named = quoted(reply, own_pieces(question)) if question.single else None
             return named or parse_options(reply, len(question.options), question.single)
 
-        return self._act("predict", question, ranked, evidence, told, parse, 0)
+        return self._act("predict", question, ranked, evidence, preamble, parse, 0)
 
     def _act(
         self,
@@ -194,11 +194,11 @@ def short_menu(question: DischargeQuestion) -> str:
 
 def quoted(reply: str, options: Sequence[Sequence[str]]) -> Parsed | None:
     """The option whose pieces a reply quotes word for word; None where it quotes none. Error "several_options"."""
-    said = set(sentences(" ".join(reply.split())))
-    found = [i for i, pieces in enumerate(options) if said.intersection(pieces)]
-    if not found:
+    reply_sentences = set(sentences(" ".join(reply.split())))
+    matches = [i for i, pieces in enumerate(options) if reply_sentences.intersection(pieces)]
+    if not matches:
         return None
-    return Parsed(None, "several_options") if len(found) > 1 else Parsed(1 << found[0])
+    return Parsed(None, "several_options") if len(matches) > 1 else Parsed(1 << matches[0])
 
 
 def shortened(text: str, heading: str, common: Collection[str] = ()) -> str:

@@ -35,14 +35,14 @@ def build_exam(records: Records, settings: Settings) -> System[None]:
     check_label_settings(settings, records.config.task.name)
     if settings.ranker not in ("text", "uniform"):
         raise BadInput(f"system.ranker={settings.ranker} reads codes, and questions have none: leave it out.")
-    found = Experience(
+    experience = Experience(
         corpus=_corpus(records, settings),
         noun="questions",
         cases=partial(plain_question_cases, records),
         rule=partial(answer_of_similar, usual=_usual(records.train_labels)),
-        episodes=partial(LabelEpisodes, template="exam", shown=answers_text),
+        episodes=partial(LabelEpisodes, template="exam", describe=answers_text),
     )
-    return build_label_system(records, settings, found)
+    return build_label_system(records, settings, experience)
 
 
 def answer_of_similar(act: Act, usual: int) -> str:
@@ -56,9 +56,9 @@ def answer_of_similar(act: Act, usual: int) -> str:
     options = [_words(line.partition(". ")[2]) for line in case.text.split("\n")[-len(labels) :]]
     likeness = [0.0] * len(labels)
     for passage in ranked.passages:
-        said = _words(passage.text)
+        words = _words(passage.text)
         for number, option in enumerate(options):
-            likeness[number] += passage.score * len(said & option) / max(len(said | option), 1)
+            likeness[number] += passage.score * len(words & option) / max(len(words | option), 1)
     return f"answer: {labels[max(range(len(labels)), key=lambda i: (likeness[i], i == usual, -i))]}"
 
 

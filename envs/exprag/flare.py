@@ -46,17 +46,17 @@ def flare(
 def tentative(pieces: Sequence[tuple[str, float]]) -> tuple[str, str, bool]:
     """The first sentence of a reply, the query it makes, and whether it is in doubt."""
     text = "".join(piece for piece, _ in pieces)
-    said = sentences(text)
-    if not said:
+    reply_sentences = sentences(text)
+    if not reply_sentences:
         return "", "", False
-    end = text.index(said[0]) + len(said[0])
+    end = text.index(reply_sentences[0]) + len(reply_sentences[0])
     own, at = [], 0
     for piece, probability in pieces:
         if at < end:
             own.append((piece, probability))
         at += len(piece)
     query = "".join(piece for piece, probability in own if probability >= BETA)
-    return said[0], " ".join(query.split()), min(probability for _, probability in own) < THETA
+    return reply_sentences[0], " ".join(query.split()), min(probability for _, probability in own) < THETA
 
 
 def token_pieces(tokenizer: Any, completion: Completion) -> list[tuple[str, float]]:

@@ -18,20 +18,20 @@ from ghar.llm.parsing import parse_label
 from ghar.llm.prompts import load_prompts
 
 LABEL_ROLES = ("predict",)
-Shown = Callable[[Evidence, Evidence, Sequence[str], int], str]
+DescribeExperience = Callable[[Evidence, Evidence, Sequence[str], int], str]
 
 
 class LabelEpisodes:
     """Makes episodes. spec: as for questions of DischargeQA, without FLARE.
 
-    template: name of the prompt; shown: how it tells of ranked stays, their pieces, the labels, within so many words.
+    template: name of the prompt; describe: puts ranked stays, their pieces and the labels into so many words.
     """
 
-    def __init__(self, spec: ExpragSpec, template: str = "label", shown: Shown | None = None):
+    def __init__(self, spec: ExpragSpec, template: str = "label", describe: DescribeExperience | None = None):
         self.spec = spec
         self.name = template
         self.templates = load_prompts("ghar.envs.exprag", spec.prompts, with_direct(spec.prompts, template))
-        self.shown = shown or outcomes_text
+        self.describe = describe or outcomes_text
 
     def episode(self, case: Case[None]) -> EpisodeGenerator:
         """Returns the label; its one step holds which stays were ranked and what their reports said."""
@@ -48,7 +48,7 @@ class LabelEpisodes:
         return Prediction(reply.value, (step,))
 
     def _predict(self, case: Case[None], ranked: Evidence, evidence: Evidence) -> Act:
-        task, experience = case.task, self.shown(ranked, evidence, case.task.labels, self.spec.words)
+        task, experience = case.task, self.describe(ranked, evidence, case.task.labels, self.spec.words)
         template = template_of(self.templates, self.name, experience)
         prompt = template.render(
             task=task.name,

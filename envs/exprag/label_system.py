@@ -41,12 +41,12 @@ class Experience:
     episodes: Callable[[ExpragSpec], LabelEpisodes] = LabelEpisodes
 
 
-def build_label_system(records: Records, settings: Settings, found: Experience) -> System[Any]:
+def build_label_system(records: Records, settings: Settings, experience: Experience) -> System[Any]:
     """EXPRAG over some experience. BadInput for settings that labels know nothing of."""
-    config, corpus, cases = records.config, found.corpus, found.cases(WORDS)
-    played = variants(spec_of(config, settings), found.episodes)
-    rule = partial(FunctionPolicy, found.rule)
-    read = {name: number for notes in found.sources for name, number in notes.counts.items()}
+    config, corpus, cases = records.config, experience.corpus, experience.cases(WORDS)
+    played = variants(spec_of(config, settings), experience.episodes)
+    rule = partial(FunctionPolicy, experience.rule)
+    read = {name: number for notes in experience.sources for name, number in notes.counts.items()}
     made: System[Any] = System(
         name="exprag",
         task=records.task,
@@ -58,18 +58,18 @@ def build_label_system(records: Records, settings: Settings, found: Experience) 
         reward=partial(_reward, config.reward.eta),
         variants=played,
         main=MAIN,
-        read_by=lambda reader: replace(made, cases=found.cases(reader)),
+        read_by=lambda reader: replace(made, cases=experience.cases(reader)),
         fixed={RULE: rule},
-        origin=records.provenance(*found.sources),
+        origin=records.provenance(*experience.sources),
         training=Training(
             teacher=RULE,
-            stages={LABELS: partial(_label_pairs, found, played[LABELS], settings.label_epochs)},
+            stages={LABELS: partial(_label_pairs, experience, played[LABELS], settings.label_epochs)},
             texts=lambda: prompts_of(cases.train, played[MAIN], corpus, rule(), config),
         ),
         report=Reporting(
             listed=LISTED,
             row=label_row,
-            counts=records.counts() | {f"{found.noun} that are experience": len(corpus.index), **read},
+            counts=records.counts() | {f"{experience.noun} that are experience": len(corpus.index), **read},
             comparisons=PAIRS,
         ),
     )
@@ -87,8 +87,8 @@ def check_label_settings(settings: Settings, task: str) -> None:
         raise BadInput(f"system.judged={settings.judged} compares rankers on DischargeQA, but {other}: set it to 0.")
 
 
-def _label_pairs(found: Experience, alone: Variant, epochs: int, reader: Reader) -> SftExamples:
-    return label_pairs(alone.spec.episode, found.cases(reader), right_label, epochs)
+def _label_pairs(experience: Experience, alone: Variant, epochs: int, reader: Reader) -> SftExamples:
+    return label_pairs(alone.spec.episode, experience.cases(reader), right_label, epochs)
 
 
 def _reward(eta: float, episode: Episode, case: Any) -> EpisodeReward:

@@ -42,14 +42,14 @@ def build_labels(records: Records, settings: Settings) -> System[None]:
     """BadInput for settings that labels know nothing of, for a task without visits, and where no stay is experience."""
     check_label_settings(settings, records.config.task.name)
     reports = stay_reports(records.cohort, records.notes(settings.notes))
-    found = Experience(
+    experience = Experience(
         corpus=_corpus(records, settings, reports),
         noun="stays",
         cases=partial(_cut, records),
         rule=MajorityOfOutcomes(_usual(records.splits.train, records.task)),
         sources=(reports,),
     )
-    return build_label_system(records, settings, found)
+    return build_label_system(records, settings, experience)
 
 
 def _cut(records: Records, reader: Reader) -> Splits[Case[None]]:

@@ -39,14 +39,14 @@ def question_summary(rows: Sequence[Row], *, seed: int, resamples: int) -> dict[
         "tokens": [float(row["prompt_tokens"] + row["completion_tokens"]) for row in rows],
         "seconds": [row["seconds"] for row in rows],
     }
-    found: dict[str, Any] = {name: mean_interval(values, **draw).as_list() for name, values in columns.items()}
+    summary: dict[str, Any] = {name: mean_interval(values, **draw).as_list() for name, values in columns.items()}
     errors = ratio_interval([len(row["errors"]) for row in rows], [len(row["turns"]) for row in rows], **draw)
     if errors is not None:
-        found["format_errors"] = errors.as_list()
-    found |= {name: share.as_list() for name, share in completed_decisions(rows, **draw).items()}
+        summary["format_errors"] = errors.as_list()
+    summary |= {name: share.as_list() for name, share in completed_decisions(rows, **draw).items()}
     named = Counter(name for row in rows for name in row["errors"])
     failures = sum(row["failure"] is not None for row in rows)
-    return {**counts(rows), "failures": failures, "errors": dict(sorted(named.items())), **found}
+    return {**counts(rows), "failures": failures, "errors": dict(sorted(named.items())), **summary}
 
 
 def compare_questions(a: Sequence[Row], b: Sequence[Row], *, seed: int, resamples: int) -> dict[str, list[float]]:

@@ -39,15 +39,15 @@ def parse_options(reply: str, count: int, single: bool) -> Parsed:
     if not text:
         return Parsed(None, "empty")
     text = text[-MOST:]
-    said = last_answer(small(text))
-    if said is None and ASKED.search(text):
+    answer_span = last_answer(small(text))
+    if answer_span is None and ASKED.search(text):
         return Parsed(None, "no_option")  # it is denied
-    line = text[said.end - len(said.text) : said.end] if said else text.rpartition("\n")[2]
-    line, below = line.rstrip()[:LINE], text[said.end :][:LINE] if said else ""
+    line = text[answer_span.end - len(answer_span.text) : answer_span.end] if answer_span else text.rpartition("\n")[2]
+    line, below = line.rstrip()[:LINE], text[answer_span.end :][:LINE] if answer_span else ""
     if NOT_THIS.search(line) or WITHDRAWN.search(below.lower()) or _corrected(below) or _goes_on(line, below):
         return Parsed(None, "ambiguous_option")
     chosen = _letters([piece for piece in SEPARATOR.split(line) if piece])
-    if not chosen and said and FIRST.match(line):  # an option's own words may follow its letter
+    if not chosen and answer_span and FIRST.match(line):  # an option's own words may follow its letter
         chosen = "".join(NAMED.findall(line))
     if not chosen:
         return Parsed(None, "no_option")

@@ -167,10 +167,10 @@ def _draw(rng: np.random.Generator, pool: Sequence[str], count: int) -> list[str
 
 def _names(rng: np.random.Generator, own: DischargeQuestion, answer: int, other: DischargeQuestion) -> list[str]:
     """The names that one report lists: right ones mostly, wrong ones seldom, and some of another question."""
-    found = [
+    names = [
         option
         for i, option in enumerate(own.options)
         if rng.random() < (LISTED if answer >> i & 1 else LISTED_WRONG)
     ]
-    found += list(other.options[:MORE])
-    return [found[i] for i in rng.permutation(len(found))]
+    names += list(other.options[:MORE])
+    return [names[i] for i in rng.permutation(len(names))]

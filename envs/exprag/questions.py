@@ -24,9 +24,9 @@ from ghar.envs.exprag.dischargeqa import (
     DischargeQuestion,
     Kind,
     build_questions,
+    count_leaked_options,
     letters,
     question_case,
-    said_already,
 )
 from ghar.envs.exprag.engine_options import options_by_engine
 from ghar.envs.exprag.episode import ROLES, ExpragEpisodes, play_exprag
@@ -68,9 +68,9 @@ def build_question_system(records: Records, settings: Settings) -> System[Discha
     """BadInput for an unknown kind of question, for tables without summaries, and where no question can be made."""
     config, kind = records.config, kind_of(records.config.task.name)
     notes, encoder = _notes(records, settings), encoder_of(records.config)
-    found, counts = _questions(records, settings, notes, kind)
-    splits = records.limited(found)
-    corpus = _corpus(records, settings, notes, kind, found, encoder)
+    questions, counts = _questions(records, settings, notes, kind)
+    splits = records.limited(questions)
+    corpus = _corpus(records, settings, notes, kind, questions, encoder)
     spec = spec_of(config, settings)
     taught = variants(replace(spec, flare=False), ExpragEpisodes)[MAIN]
     habits = records.phenotypes if settings.notes is None else None
@@ -107,7 +107,7 @@ def build_question_system(records: Records, settings: Settings) -> System[Discha
             numbers=_numbers,
             summary=partial(_differences, config),
             counts=counts
-            | {f"test: {rule}": n for rule, n in said_already(splits.test).items()}
+            | {f"test: {rule}": n for rule, n in count_leaked_options(splits.test).items()}
             | _counts(notes, corpus, splits),
             comparisons=PAIRS,
             answer=_in_letters,
@@ -156,15 +156,15 @@ def _corpus(
     settings: Settings,
     notes: Notes,
     kind: Kind,
-    found: Splits[DischargeQuestion],
+    questions: Splits[DischargeQuestion],
     encoder: Encoder | None,
 ) -> ReportCorpus:
     """The reports of all patients, or under leakage=strict of the training patients."""
     cohort, data = records.cohort, records.config.data
     strict = data.leakage == "strict"
-    pool: Collection[int] | None = {question.subject_id for question in found.train} if strict else None
+    pool: Collection[int] | None = {question.subject_id for question in questions.train} if strict else None
     index = index_reports(cohort, notes, pool, Path(data.cache) / "indexes")
-    asking = records.limited(found)
+    asking = records.limited(questions)
     stays = [question.visit_id for part in (asking.train, asking.valid, asking.test) for question in part]
     return ReportCorpus(
         index,

@@ -32,12 +32,12 @@ def _content(episodes: Mapping[str, Iterable[Row]]) -> dict[str, Any] | None:
     The patient is the first one whom the main policy answered rightly with something it found, else the first one that
     it found anything for. `answers`: what every policy chose for the same patient.
     """
-    rows = {name: list(found) for name, found in episodes.items()}
-    main = next((name for name in ("exprag", "scripted") if any(map(_found, rows.get(name, ())))), None)
+    rows = {name: list(own) for name, own in episodes.items()}
+    main = next((name for name in ("exprag", "scripted") if any(map(_has_evidence, rows.get(name, ())))), None)
     if main is None:
         return None
-    told = [row for row in rows[main] if _found(row)]
-    row = next((row for row in told if row["correct"]), told[0])
+    candidates = [row for row in rows[main] if _has_evidence(row)]
+    row = next((row for row in candidates if row["correct"]), candidates[0])
     experience = row["experience"]
     rank = {stay["stay"]: number for number, stay in enumerate(experience["ranked"], 1)}
     answers = [
@@ -60,5 +60,5 @@ def _content(episodes: Mapping[str, Iterable[Row]]) -> dict[str, Any] | None:
     }
 
 
-def _found(row: Row) -> bool:
+def _has_evidence(row: Row) -> bool:
     return bool((row.get("experience") or {}).get("found"))

@@ -30,8 +30,8 @@ def index_reports(cohort: Cohort, notes: Notes, patients: Collection[int] | None
 
 def _build(cohort: Cohort, notes: Notes, patients: Collection[int] | None) -> ReportIndex:
     visits = cohort.visits.select("visit_id", "subject_id").with_row_index("row")
-    told = pl.DataFrame({"visit_id": notes.visit_id, "available": notes.available})
-    pool = visits.join(told, on="visit_id", how="inner", maintain_order="left")
+    reports = pl.DataFrame({"visit_id": notes.visit_id, "available": notes.available})
+    pool = visits.join(reports, on="visit_id", how="inner", maintain_order="left")
     if patients is not None:
         pool = pool.filter(pl.col("subject_id").is_in(sorted(patients)))
     place = np.full(visits.height, -1, np.int64)
@@ -54,17 +54,17 @@ def queries_of(cohort: Cohort, stays: Iterable[int], *, strict: bool) -> dict[in
     strict: the codes known before the discharge (so none of its ICD codes), and reports that were there by then. Else
     as the paper has it: all codes of the stay's tables, and reports of any time.
     """
-    known = cohort.shown
+    visit_codes = cohort.shown
     about = {row[0]: row[1:] for row in cohort.visits.select("visit_id", "subject_id", "end").iter_rows()}
-    found = {}
+    queries = {}
     for stay in stays:
         subject, end = about[stay]
-        visit, before = known.visits[stay], None
+        visit, before = visit_codes.visits[stay], None
         if strict:
             before = pl.Series([end], dtype=pl.Datetime("us")).to_physical().item()
-            visit = known.until(visit, before - 1)
-        found[stay] = ReportQuery(subject, before, (visit.diagnoses, visit.medications, visit.procedures))
-    return found
+            visit = visit_codes.until(visit, before - 1)
+        queries[stay] = ReportQuery(subject, before, (visit.diagnoses, visit.medications, visit.procedures))
+    return queries
 
 
 def _key(cohort: Cohort, notes: Notes, patients: Collection[int] | None) -> str:

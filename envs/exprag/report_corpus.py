@@ -79,8 +79,8 @@ class ReportCorpus:
         if hidden := set(request.partitions) - set(self.index.visit_id[offered].tolist()):
             raise ValueError(f"stay {min(hidden)} may not be shown to stay {request.stay}")
         reports = {stay: self.notes.text(stay) for stay in request.partitions}
-        found = find_excerpts(self.finder, reports, request.query, request.top_n)
+        excerpts = find_excerpts(self.finder, reports, request.query, request.top_n)
         passages = [
-            Passage(f"{e.heading}: {e.text}", "excerpt", e.report, e.score, number) for number, e in enumerate(found)
+            Passage(f"{e.heading}: {e.text}", "excerpt", e.report, e.score, number) for number, e in enumerate(excerpts)
         ]
         return Evidence(tuple(passages))

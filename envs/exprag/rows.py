@@ -30,7 +30,7 @@ def question_row(episode: Episode, case: Case[DischargeQuestion], variant: Varia
         }
         for i, (letter, option) in enumerate(zip(LETTERS, question.options, strict=False))
     ]
-    return {"scores": set_scores(question.answer, chosen), "experience": {**looked.shown(), "options": options}}
+    return {"scores": set_scores(question.answer, chosen), "experience": {**looked.as_dict(), "options": options}}
 
 
 def label_row(episode: Episode, case: Case[None], variant: Variant) -> dict[str, Any]:
@@ -48,10 +48,10 @@ def label_row(episode: Episode, case: Case[None], variant: Variant) -> dict[str,
         }
         for i, label in enumerate(labels)
     ]
-    shown = looked.shown()
-    for stay, passage in zip(shown["ranked"], looked.ranked.passages, strict=True):
+    experience = looked.as_dict()
+    for stay, passage in zip(experience["ranked"], looked.ranked.passages, strict=True):
         stay["outcome"] = labels[passage.partition]
-    return {"experience": {**shown, "options": options}}
+    return {"experience": {**experience, "options": options}}
 
 
 class _LookedUp:
@@ -61,19 +61,19 @@ class _LookedUp:
     def __init__(self) -> None:
         self.ranked, self.last = Evidence(), Evidence()
         self.queries: list[str] = []
-        self.said = ""
+        self.prompt_text = ""
 
-    def shown(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         ranked = [{"stay": p.ident, "score": p.score, "text": p.text} for p in self.ranked.passages]
-        found = [{"stay": p.partition, "score": p.score, "text": p.text} for p in self.last.passages]
-        return {"ranked": ranked, "found": found, "queries": self.queries, "said": self.said}
+        passages = [{"stay": p.partition, "score": p.score, "text": p.text} for p in self.last.passages]
+        return {"ranked": ranked, "found": passages, "queries": self.queries, "said": self.prompt_text}
 
 
 def _looked_up(episode: Episode) -> _LookedUp:
     looked = _LookedUp()
     for record in episode.trace:
         if isinstance(record.effect, Act):
-            looked.said = record.effect.facts["experience"]
+            looked.prompt_text = record.effect.facts["experience"]
         if isinstance(record.effect, Act) or not isinstance(record.result, Evidence):
             continue
         if isinstance(record.effect, RankReports):

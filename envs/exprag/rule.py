@@ -24,10 +24,10 @@ def majority_of_experiences(act: Act) -> str:
     option which most reports list, the first of equals."""
 
     question, evidence = act.facts["question"], act.facts["evidence"]
-    found = chosen(question, evidence)
+    choice = chosen(question, evidence)
     if not act.choices:
-        return in_words(found)
-    pieces = [piece for piece in own_pieces(question)[found.bit_length() - 1] if piece in act.choices]
+        return in_words(choice)
+    pieces = [piece for piece in own_pieces(question)[choice.bit_length() - 1] if piece in act.choices]
     return max(pieces, key=lambda piece: listed_share(piece, question, evidence) or 0.0)
 
 
@@ -64,8 +64,8 @@ def chosen(question: DischargeQuestion, evidence: Evidence) -> int:
     best = max(shares)
     if question.single:
         return 1 << shares.index(best)
-    found = sum(1 << i for i, share in enumerate(shares) if share > HALF)
-    return found or sum(1 << i for i, share in enumerate(shares) if share == best)
+    majority = sum(1 << i for i, share in enumerate(shares) if share > HALF)
+    return majority or sum(1 << i for i, share in enumerate(shares) if share == best)
 
 
 def listed_share(option: str, question: DischargeQuestion, evidence: Evidence) -> float | None:

@@ -34,18 +34,18 @@ def experience_ceilings(
     habits: stay -> phenotype.
     """
     usual = _share_right(train) > HALF
-    found: dict[str, list[float]] = {"experience only": [], "experience": [], "gold reports": []}
+    accuracies: dict[str, list[float]] = {"experience only": [], "experience": [], "gold reports": []}
     for question in track(questions, "What experience could tell"):
         own = habits[question.visit_id]
         ranked = corpus.retrieve([RankReports(question.text, None, top_k, question.visit_id)])[0]
         every = [passage.ident for passage in ranked.passages]
-        found["experience only"].append(readable(question, whole_reports(corpus, every), usual))
+        accuracies["experience only"].append(readable(question, whole_reports(corpus, every), usual))
         stays = [stay for stay in every if habits[stay] == own]
-        found["experience"].append(readable(question, whole_reports(corpus, stays), usual))
+        accuracies["experience"].append(readable(question, whole_reports(corpus, stays), usual))
         allowed = np.flatnonzero(allowed_stays(corpus.index, corpus.queries[question.visit_id]))
         gold = [stay for stay in corpus.index.visit_id[allowed].tolist() if habits[stay] == own][:top_k]
-        found["gold reports"].append(readable(question, whole_reports(corpus, gold), usual))
-    return {name: float(np.mean(values)) for name, values in found.items()}
+        accuracies["gold reports"].append(readable(question, whole_reports(corpus, gold), usual))
+    return {name: float(np.mean(values)) for name, values in accuracies.items()}
 
 
 def readable(question: DischargeQuestion, evidence: Evidence, usual: bool) -> float:

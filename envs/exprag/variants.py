@@ -49,7 +49,7 @@ def spec_of(config: Config, settings: Settings) -> ExpragSpec:
 def variants(spec: ExpragSpec, episodes: Callable[[ExpragSpec], Any]) -> dict[str, Variant]:
     """By name. A rule writes no draft, so it plays without FLARE; its look-up is then that of dense retrieval."""
     ruled, alone = replace(spec, flare=False), episodes(replace(spec, top_k=0))
-    found = (
+    all_variants = (
         Variant(DIRECT, "LLM only", alone),
         Variant(LABELS, "Label-only SFT", alone, LABELS),
         Variant(MAIN, "EXPRAG", episodes(spec)),
@@ -58,14 +58,14 @@ def variants(spec: ExpragSpec, episodes: Callable[[ExpragSpec], Any]) -> dict[st
         Variant("scripted_direct", "Rule without experience", episodes(replace(ruled, top_k=0)), RULE),
         Variant("scripted", "Rule with experience", episodes(ruled), RULE),
     )
-    return {variant.name: variant for variant in found}
+    return {variant.name: variant for variant in all_variants}
 
 
 def of_questions(spec: ExpragSpec, episodes: Callable[[ExpragSpec], Any]) -> dict[str, Variant]:
     """What only questions have, by name: baselines, each a policy of its own, and experience without the patient."""
     alone, unknown = episodes(replace(spec, top_k=0, flare=False)), episodes(replace(spec, background=False))
-    found = {name: Variant(name, title, alone, name) for name, title in WITHOUT.items()}
-    return {**found, ALONE: Variant(ALONE, "Experience only", unknown)}
+    baselines = {name: Variant(name, title, alone, name) for name, title in WITHOUT.items()}
+    return {**baselines, ALONE: Variant(ALONE, "Experience only", unknown)}
 
 
 def prompts_of(cases: Sequence[Any], variant: Variant, corpus: Corpus, rule: Policy, config: Config) -> list[str]:

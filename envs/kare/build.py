@@ -189,16 +189,16 @@ def _clusters(build: _Build, before: Path, graphs: ConceptGraphs) -> Path:
         }
         if not graphs.triples:
             raise BadInput("No source knows any of the patients' concepts, so there is no graph: check kg.path.")
-        found = {
+        clusterings = {
             what: cluster(some, _encoded(build.encoder, some), seed=build.seed, thresholds=build.thresholds, what=what)
             for what, some in names.items()
         }
-        rewritten = rewrite(graphs, found["entities"], found["relations"])
-        found["entities"].write(folder / "entities")
+        rewritten = rewrite(graphs, clusterings["entities"], clusterings["relations"])
+        clusterings["entities"].write(folder / "entities")
         rewritten.graphs.write(folder / "graphs")
         counts = {f"{what} before": len(some) for what, some in names.items()}
-        counts |= {f"{what} after": len(np.unique(found[what].representative)) for what in names}
-        thresholds = {f"threshold of {what}": clusters.threshold for what, clusters in found.items()}
+        counts |= {f"{what} after": len(np.unique(clusterings[what].representative)) for what in names}
+        thresholds = {f"threshold of {what}": clusters.threshold for what, clusters in clusterings.items()}
         loops = {"self-loops dropped": rewritten.loops, "triples that became one": rewritten.merged}
         return {**counts, **thresholds, **loops, "triples after": len(rewritten.graphs.triples)}
 
@@ -210,11 +210,11 @@ def _communities(build: _Build, before: Path, graphs: ConceptGraphs) -> Path:
     runs, largest = build.own.leiden_runs, build.own.cluster_size
 
     def make(folder: Path) -> dict[str, Any]:
-        found = detect(graphs, runs=runs, max_cluster=largest, seed=build.seed)
-        found.write(folder / "communities")
-        levels = {f"level {level}": n for level, n in enumerate(np.bincount(found.level).tolist())}
-        dropped = {"dropped, no triple inside": found.empty, "dropped, found before": found.repeated}
-        return {"communities": len(found), **levels, **dropped}
+        communities = detect(graphs, runs=runs, max_cluster=largest, seed=build.seed)
+        communities.write(folder / "communities")
+        levels = {f"level {level}": n for level, n in enumerate(np.bincount(communities.level).tolist())}
+        dropped = {"dropped, no triple inside": communities.empty, "dropped, found before": communities.repeated}
+        return {"communities": len(communities), **levels, **dropped}
 
     return build.step("communities", (before.name, runs, largest, build.seed), make)
 
@@ -229,10 +229,10 @@ def _index(build: _Build, before: Path, communities: Communities, theme: Theme) 
         names = communities.entities
         with named_engine(build.config, own.expert, scripted_summary, credentialed, lambda: names) as engine:
             store = build.answers / "summaries.jsonl"
-            found = summarise(communities, engine, store, theme, small=small, large=large, seed=build.seed)
-        index = build_index(communities, found, theme, build.encoder, folder / "index")
-        about = sum(bool(text) for text in found.theme)
-        return {**index.counts, **found.missing, f"about {theme.name}": about, **asdict(found.cost)}
+            summaries = summarise(communities, engine, store, theme, small=small, large=large, seed=build.seed)
+        index = build_index(communities, summaries, theme, build.encoder, folder / "index")
+        about = sum(bool(text) for text in summaries.theme)
+        return {**index.counts, **summaries.missing, f"about {theme.name}": about, **asdict(summaries.cost)}
 
     inputs = (INDEX_FORMAT, before.name, theme, small, large, build.answers.name, build.encoder.key, build.seed)
     return build.step("summaries", inputs, make)

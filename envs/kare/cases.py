@@ -40,11 +40,11 @@ class Neighbourhood:
 
     def of(self, samples: Sequence[Sample]) -> list[tuple[tuple[Sample, ...], ...]]:
         """For each sample its `EACH` nearest training patients of each label, by label, nearest first."""
-        found = []
+        neighbours = []
         for sample, vector in zip(samples, self.vectors(samples), strict=True):
             nearest = self.trained.find(sample, vector, each=EACH)
-            found.append(tuple(tuple(group) for _, group in groupby(nearest, key=lambda other: other.label)))
-        return found
+            neighbours.append(tuple(tuple(group) for _, group in groupby(nearest, key=lambda other: other.label)))
+        return neighbours
 
     @cached_property
     def trained(self) -> SimilarPatients:
@@ -70,13 +70,13 @@ class Writer:
     near: Neighbourhood
     env: EnvConfig
     count: Callable[[str], int]
-    shown: int = 1  # similar patients of each label in the context that is fine-tuned on
+    similar: int = 1  # similar patients of each label in the context that is fine-tuned on
 
     def cases(self, samples: Sequence[Sample]) -> tuple[Case[KareReading], ...]:
-        """The cases, in order; `similar` shows `shown` patients of each label."""
+        """The cases, in order; the context of each shows `similar` patients of each label."""
         texts, groups = self._views(samples), self.near.of(samples)
-        shown = list({id(other): other for each in groups for group in each for other in group}.values())
-        ended = self._with_outcomes(shown)
+        neighbours = list({id(other): other for each in groups for group in each for other in group}.values())
+        ended = self._with_outcomes(neighbours)
         return tuple(
             Case(
                 sample.sample_id, sample.subject_id, sample.visit_id, view.text,
@@ -84,7 +84,7 @@ class Writer:
                 KareReading(
                     neighbours=tuple(tuple(ended[id(other)] for other in group) for group in each),
                     dropped=view.dropped_visits + view.dropped_codes,
-                ).showing(self.shown),
+                ).showing(self.similar),
                 credentialed=sample.credentialed,
             )
             for sample, view, each in zip(samples, texts, groups, strict=True)

@@ -36,12 +36,12 @@ Wrong = tuple[Case[KareReading], Episode]
 
 @dataclass(frozen=True)
 class CoagentSpec:
-    """rounds: the paper's five. cases: training cases a round, drawn anew for each. shown: wrong predictions that the
+    """rounds: the paper's five. cases: training cases a round, drawn anew for each. batch: wrong predictions that the
     critic reads at once. merged: lists consolidated at once. The paper leaves the last three open."""
 
     rounds: int = 5
     cases: int = 200
-    shown: int = 10
+    batch: int = 10
     merged: int = 8
 
 
@@ -93,7 +93,7 @@ def learn_guidelines(
         episodes = play(drawn, advise(points, rule), number)
         asked = _Critic(critic, task, store, seed, f"round {number + 1}")
         wrong = [(case, episode) for case, episode in zip(drawn, episodes, strict=True) if _is_wrong(case, episode)]
-        batches = [wrong[i : i + spec.shown] for i in range(0, len(wrong), spec.shown)]
+        batches = [wrong[i : i + spec.batch] for i in range(0, len(wrong), spec.batch)]
         lists = asked.criticise(points, batches)
         points = asked.consolidate(lists, spec.merged) if lists else points
         unreadable = sum(episode.prediction.label is None for episode in episodes)
@@ -139,10 +139,13 @@ class _Critic:
     def criticise(self, points: Points, batches: Sequence[Sequence[Wrong]]) -> list[Points]:
         """New guidelines from each batch of wrong predictions; a batch whose answers cannot be used has none."""
         fields = [
-            {"guidelines": _numbered(points) or "(none)", "cases": "\n\n".join(map(_shown, range(1, 1 + len(b)), b))}
+            {
+                "guidelines": _numbered(points) or "(none)",
+                "cases": "\n\n".join(map(_describe_error, range(1, 1 + len(b)), b)),
+            }
             for b in batches
         ]
-        return [found for found in self._ask("critic", "critic", fields) if found]
+        return [points for points in self._ask("critic", "critic", fields) if points]
 
     def consolidate(self, lists: Sequence[Points], merged: int) -> Points:
         """One list shorter than `MOST`. It is cut to that where the critic fails, or does not shorten a single list."""
@@ -152,10 +155,10 @@ class _Critic:
             groups = [lists[i : i + merged] for i in range(0, len(lists), merged)]
             joined = [tuple(dict.fromkeys(point for points in group for point in points)) for group in groups]
             fields = [{"most": MOST, "lists": "\n\n".join(map(_numbered, group))} for group in groups]
-            found = self._ask("consolidate", f"consolidation {depth}", fields)
-            if len(groups) == 1 and len(found[0]) >= len(joined[0]):
-                found = [found[0][: MOST - 1]]
-            lists = [new or old[: MOST - 1] for new, old in zip(found, joined, strict=True)]
+            replies = self._ask("consolidate", f"consolidation {depth}", fields)
+            if len(groups) == 1 and len(replies[0]) >= len(joined[0]):
+                replies = [replies[0][: MOST - 1]]
+            lists = [new or old[: MOST - 1] for new, old in zip(replies, joined, strict=True)]
         return lists[0]
 
     def _ask(self, role: str, step: str, fields: Sequence[Mapping[str, object]]) -> list[Points]:
@@ -195,7 +198,7 @@ def _numbered(points: Points) -> str:
     return "\n".join(f"{i}. {point}" for i, point in enumerate(points, 1))
 
 
-def _shown(number: int, wrong: Wrong) -> str:
+def _describe_error(number: int, wrong: Wrong) -> str:
     """A wrong prediction as the critic sees it: the record, what was reasoned, and both answers."""
     case, episode = wrong
     labels, prediction = case.task.labels, episode.prediction

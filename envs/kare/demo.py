@@ -54,8 +54,8 @@ def demo_communities(folder: str | None = None) -> Scene:
     communities = detect(concepts, runs=RUNS, max_cluster=LARGEST, seed=SEED)
     kept, encoder = cache_of(folder) / "kare-views", HashingEncoder(WIDTH)
     kept.mkdir(parents=True, exist_ok=True)
-    found = summarise(communities, ScriptedEngine(reply), kept / f"{world.root.name}.jsonl", READMISSION, seed=SEED)
-    index = build_index(communities, found, READMISSION, encoder, kept / world.root.name)
+    summaries = summarise(communities, ScriptedEngine(reply), kept / f"{world.root.name}.jsonl", READMISSION, seed=SEED)
+    index = build_index(communities, summaries, READMISSION, encoder, kept / world.root.name)
     entities = sorted({name for triple in concepts.triples for name in (triple.head, triple.tail)})
     own = Clusters(tuple(entities), np.arange(len(entities), dtype=np.int32), 0.0)  # every name is its own cluster
     nodes = concept_nodes(concepts, own, communities.entities)
@@ -76,22 +76,22 @@ def _concept_graphs(
     samples: Sequence[Sample], names: dict[str, str], linked: dict[str, int], graph: KnowledgeGraph
 ) -> ConceptGraphs:
     """What the graph says of each condition and drug: the edges at its node."""
-    found: dict[str, list[Triple]] = {}
+    triples: dict[str, list[Triple]] = {}
     for sample in samples:
         for visit in sample.history:
             for code in (*visit.diagnoses, *visit.medications):
                 concept = concept_name(names[code])
-                if code in linked and concept not in found:
-                    found[concept] = _edges(graph, linked[code])
-    return union({"graph": found})
+                if code in linked and concept not in triples:
+                    triples[concept] = _edges(graph, linked[code])
+    return union({"graph": triples})
 
 
 def _edges(graph: KnowledgeGraph, node: int) -> list[Triple]:
-    found = []
+    triples = []
     for edge in graph.edges_of(node).tolist():
         head, tail = int(graph.head[edge]), int(graph.tail[edge])
         relation = graph.displays[int(graph.display[edge])]
         triple = make_triple(graph.names[head], relation, graph.names[tail])
         if triple is not None:
-            found.append(triple)
-    return found
+            triples.append(triple)
+    return triples

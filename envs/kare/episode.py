@@ -88,7 +88,7 @@ class KarePrediction(Prediction):
 
     chain: str = ""
     evidence: Evidence = field(default_factory=Evidence)
-    shown: int = 0
+    prompt_passages: int = 0
 
 
 class KareEpisodes:
@@ -104,8 +104,8 @@ class KareEpisodes:
         spec, request, evidence = self.spec, self.look_up(case), Evidence()
         if request is not None:
             evidence = yield request
-        known = knowledge_of(evidence, spec.tokens, self.count)
-        knowledge = known.text
+        prompt_knowledge = knowledge_of(evidence, spec.tokens, self.count)
+        knowledge = prompt_knowledge.text
         if spec.reasoning == "within":
             both: Reply = yield self._act("both", case, knowledge, evidence, lambda text: parse_both(text, case.task))
             chain, label = split_both(both.text), both.value
@@ -116,7 +116,7 @@ class KareEpisodes:
             reply: Reply = yield self._predict(case, knowledge, evidence)
             chain, label = "", reply.value
         step = ReasoningStep(case.task.question, chain, bool(evidence.passages), evidence=evidence.text)
-        return KarePrediction(label, (step,), chain=chain, evidence=evidence, shown=known.passages)
+        return KarePrediction(label, (step,), chain=chain, evidence=evidence, prompt_passages=prompt_knowledge.passages)
 
     def _reason(self, case: Case[KareReading], knowledge: str, evidence: Evidence) -> Act:
         return self._act("reason", case, knowledge, evidence, as_text)
@@ -193,16 +193,16 @@ def knowledge_of(evidence: Evidence, tokens: int, count: Callable[[str], int]) -
     selected last goes first. Communities overlap: a sentence that stands in an earlier passage to the letter is not
     shown again."""
     lines: list[str] = []
-    said: set[str] = set()
+    seen: set[str] = set()
     for number, passage in enumerate(evidence.passages):
         sentences = dict.fromkeys(re.split(r"(?<=\.) ", " ".join(passage.text.split())))
-        new = [sentence for sentence in sentences if sentence and sentence not in said]
+        new = [sentence for sentence in sentences if sentence and sentence not in seen]
         if not new:
             continue
         lines.append(f"- {' '.join(new)}")
         if count("\n".join(lines)) > tokens:
             return PromptKnowledge("\n".join(lines[:-1]), number)
-        said.update(new)
+        seen.update(new)
     return PromptKnowledge("\n".join(lines), len(evidence.passages))
 
 
@@ -226,8 +226,8 @@ def parse_both(reply: str, task: Task) -> Parsed:
 def split_both(reply: str) -> str:
     """The chain of a reply that holds both: what stands before the last "answer:"."""
     tail = reply[-MOST:]
-    said = last_answer(small(tail))
-    at = len(reply) if said is None else len(reply) - len(tail) + said.begin
+    answer = last_answer(small(tail))
+    at = len(reply) if answer is None else len(reply) - len(tail) + answer.begin
     return reply[:at].strip(" \t\r\n*_#")
 
 

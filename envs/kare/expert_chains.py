@@ -103,17 +103,19 @@ def write_chains(
     ]
     # several chains are samples; a single one is the expert's most probable
     warmth = 1.0 if chains > 1 else 0.0
-    found = ask(engine, questions, store, read_chain, seed=seed, temperature=warmth, title="Expert's reasoning chains")
+    answers = ask(
+        engine, questions, store, read_chain, seed=seed, temperature=warmth, title="Expert's reasoning chains"
+    )
     best: dict[str, Chain] = {}
     for case in cases:
-        usable = [found.values[key] for k in range(chains) if (key := f"{case.sample_id}#{k}") in found.values]
+        usable = [answers.values[key] for k in range(chains) if (key := f"{case.sample_id}#{k}") in answers.values]
         if usable:
             best[case.sample_id] = min(usable, key=lambda chain: chain.confidence)  # the first of equals
     without = tuple(case.sample_id for case in cases if case.sample_id not in best)
     kept = Counter(f"kept, {CONFIDENCES[chain.confidence]}" for chain in best.values())
-    lost = Counter(f"chains rejected: {reason}" for reason in found.failed.values())
-    counts = {"chains": len(found.values), **dict(sorted(lost.items())), "samples without a chain": len(without)}
-    return Chains(best, without, counts | dict(sorted(kept.items())), found.cost)
+    lost = Counter(f"chains rejected: {reason}" for reason in answers.failed.values())
+    counts = {"chains": len(answers.values), **dict(sorted(lost.items())), "samples without a chain": len(without)}
+    return Chains(best, without, counts | dict(sorted(kept.items())), answers.cost)
 
 
 def expert_prompt(case: Case[KareReading], knowledge: str, considerations: str) -> str:

@@ -72,6 +72,10 @@ class Learner:
     def guidelines(self) -> dict[str, Any]:
         """The guidelines and their price, by variant."""
         return {
-            name: {"advice": found.advice, "rounds": [asdict(r) for r in found.rounds], "cost": asdict(found.cost)}
-            for name, found in self.learned.items()
+            name: {
+                "advice": guidelines.advice,
+                "rounds": [asdict(r) for r in guidelines.rounds],
+                "cost": asdict(guidelines.cost),
+            }
+            for name, guidelines in self.learned.items()
         }

@@ -68,7 +68,7 @@ class Method:
 def variants_of(own: Settings, advice: str, abstracts: bool) -> dict[str, Variant]:
     """All variants, in the order of tables. advice: for prompts to an untrained model. abstracts: there are some."""
     how, full = REASONING[own.tasks], partial(Method, own.looks_up, own.similar)
-    found = {
+    variants = {
         "kare": Variant("kare", "KARE", full(how)),
         "no_reasoning": Variant("no_reasoning", "KARE without reasoning", full("none")),
         "no_knowledge": Variant("no_knowledge", "KARE without communities", Method("nothing", own.similar, how)),
@@ -89,7 +89,7 @@ def variants_of(own: Settings, advice: str, abstracts: bool) -> dict[str, Varian
         "scripted": Variant("scripted", "rule with communities", Method("communities", 1, "beside"), RULE),
         "scripted_base": Variant("scripted_base", "rule without communities", Method("nothing", 1, "beside"), RULE),
     }
-    return {name: variant for name, variant in found.items() if abstracts or name not in ("rag", TUNED_RAG)}
+    return {name: variant for name, variant in variants.items() if abstracts or name not in ("rag", TUNED_RAG)}
 
 
 def _asked(name: str, title: str, looks_up: LooksUp, similar: int, advice: str) -> Variant:

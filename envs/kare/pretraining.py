@@ -55,17 +55,17 @@ WITHIN, BESIDE = (Variant("practice", spec=Method("communities", 1, how)) for ho
 
 @dataclass(frozen=True)
 class NameExchange:
-    """Whom a disguise exchanges for whom. kind: name as prompts spell it -> its kind. known: names of a kind, common
+    """Whom a disguise exchanges for whom. kind: name as prompts spell it -> its kind. common: names of a kind, common
     ones; strange: names of a kind that no patient has."""
 
     kind: Mapping[str, str]
-    known: Mapping[str, Sequence[str]]
+    common: Mapping[str, Sequence[str]]
     strange: Mapping[str, Sequence[str]]
 
     def names(self, rng: np.random.Generator, seen: Sequence[str]) -> dict[str, str]:
         """Another name for each of `seen`: common ones change places, rare ones become strange."""
         new: dict[str, str] = {}
-        for pool in self.known.values():
+        for pool in self.common.values():
             new |= dict(zip(pool, (pool[int(i)] for i in rng.permutation(len(pool))), strict=True))
         for kind, pool in self.strange.items():
             rare = [name for name in seen if self.kind[name] == kind and name not in new]
@@ -76,19 +76,19 @@ class NameExchange:
 
 def cast_of(world: World, names: Mapping[str, str]) -> NameExchange:
     """Of a demo world. names: text of a code as prompts spell it."""
-    shown = {int(n) for column in ("rare_1", "rare_2") for n in world.truth[column].drop_nulls()}
+    numbers = {int(n) for column in ("rare_1", "rare_2") for n in world.truth[column].drop_nulls()}
     rare = world.rare_codes
     spelt = ConceptNames({**names, **_invented(world)}).of_all
     kind: dict[str, str] = {}
-    known: dict[str, list[str]] = {"disease": [], "drug": []}
+    common: dict[str, list[str]] = {"disease": [], "drug": []}
     strange: dict[str, list[str]] = {"rare disease": [], "rare drug": [], "target": []}
-    seen = {rare[number] for number in shown}
+    seen = {rare[number] for number in numbers}
     for code in world.severity:
         own = "drug" if code.startswith("DRUG/") else "disease"
         if world.tier[code] == "common":
             if code in names:
                 kind[spelt[code]] = own
-                known[own].append(spelt[code])
+                common[own].append(spelt[code])
             continue
         kind[spelt[code]] = f"rare {own}"
         if code not in seen:
@@ -97,7 +97,7 @@ def cast_of(world: World, names: Mapping[str, str]) -> NameExchange:
             kind[world.target[code]] = "target"
             if code not in seen:
                 strange["target"].append(world.target[code])
-    return NameExchange(kind, known, strange)
+    return NameExchange(kind, common, strange)
 
 
 def _invented(world: World) -> dict[str, str]:
@@ -125,12 +125,12 @@ class RecordTemplate:
     texts: tuple[tuple[Piece, ...], ...]
     names: tuple[str, ...]
 
-    def told(self, new: Mapping[str, str], grades: Mapping[NamePlace, int]) -> list[str]:
+    def fill(self, new: Mapping[str, str], grades: Mapping[NamePlace, int]) -> list[str]:
         """The texts with other names and grades."""
-        return ["".join(_said(piece, new, grades) for piece in text) for text in self.texts]
+        return ["".join(_fill_piece(piece, new, grades) for piece in text) for text in self.texts]
 
 
-def _said(piece: Piece, new: Mapping[str, str], grades: Mapping[NamePlace, int]) -> str:
+def _fill_piece(piece: Piece, new: Mapping[str, str], grades: Mapping[NamePlace, int]) -> str:
     if isinstance(piece, str):
         return piece
     return new[piece.name] if piece.grade == "no" else f"grade {grades[piece]} course"
@@ -140,10 +140,10 @@ class TemplateBuilder:
     """Cuts templates: finds the names of a cast, and the grades stated of them."""
 
     def __init__(self, cast: NameExchange):
-        known = sorted((n for pool in cast.known.values() for n in pool), key=len, reverse=True)
+        common = sorted((n for pool in cast.common.values() for n in pool), key=len, reverse=True)
         first, second = (sorted({n.split()[i] for n, k in cast.kind.items() if k in cast.strange}) for i in (0, 1))
         rare = rf"(?:{'|'.join(first)}) (?:{'|'.join(second)})"
-        either = "|".join([*map(re.escape, known), rare])
+        either = "|".join([*map(re.escape, common), rare])
         self.cast = cast
         self.places = re.compile(rf"\b(?P<name>{either})\b|{GRADE.pattern}")
 
@@ -156,20 +156,20 @@ class TemplateBuilder:
     def _pieces(self, text: str) -> Iterator[Piece]:
         """A sentence states its grades of the name that it begins with."""
         at, about, start = 0, "", -1
-        for found in self.places.finditer(text):
-            name, begin = found["name"], text.rfind(". ", 0, found.start())
+        for match in self.places.finditer(text):
+            name, begin = match["name"], text.rfind(". ", 0, match.start())
             if name is not None and name not in self.cast.kind:
                 continue
             if name is None and not about:
                 continue
-            yield text[at : found.start()]
+            yield text[at : match.start()]
             if name is None:
-                yield NamePlace(about, "absent" if "absent" in text[max(begin, 0) : found.start()] else "own")
+                yield NamePlace(about, "absent" if "absent" in text[max(begin, 0) : match.start()] else "own")
             else:
                 if begin != start or not about:
                     about, start = name, begin
                 yield NamePlace(name)
-            at = found.end()
+            at = match.end()
         yield text[at:]
 
 
@@ -186,8 +186,8 @@ class GeneratedKnowledge:
 class ExpertReplies:
     """Answers as the expert writes: chain, label, or both."""
 
-    def __init__(self, known: Belief):
-        self.expert = scripted_expert(known.knowledge, known.threshold)
+    def __init__(self, belief: Belief):
+        self.expert = scripted_expert(belief.knowledge, belief.threshold)
 
     def __call__(self, act: Act) -> str:
         case: Case[KareReading] = act.facts["case"]
@@ -219,25 +219,25 @@ def _exercises(
     records: Records, corpus: KareCorpus, cases: Callable[[], Sequence[Case[KareReading]]], total: int, seed: int
 ) -> PretrainingTasks:
     assert records.world is not None  # Kare.pretraining asks
-    config, known = records.config, belief(records)
+    config, demo_belief = records.config, belief(records)
     names = ConceptNames(records.names)
     cast, player = (
         cast_of(records.world, records.names),
         KarePlayer(config.env.prompts, UNCUT, config.retriever.top_n, words),
     )
     templates = _templates(cast, cases(), corpus, player)
-    easy = [all(topic in known.knowledge.grades for topic in template.case.topics) for template in templates]
+    easy = [all(topic in demo_belief.knowledge.grades for topic in template.case.topics) for template in templates]
     weights = np.where(easy, EASY, 1.0)
     played: list[Episode] = []
     for variant, share in ((WITHIN, SHARES["both"]), (BESIDE, SHARES["predict"])):
         count = max(64, int(total * share / PASSES))
         rng = np.random.default_rng(derive_seed(seed, "disguised", variant.spec.reasoning))
         chosen = rng.choice(len(templates), count, p=weights / weights.sum())
-        disguised = [_disguised(templates[at], cast, known, i, rng) for i, at in enumerate(chosen.tolist())]
-        told = GeneratedKnowledge({case.sample_id: evidence for case, evidence in disguised})
-        stage = PlayContext(config, ("top",), player.episode, variant, told)
+        disguised = [_disguised(templates[at], cast, demo_belief, i, rng) for i, at in enumerate(chosen.tolist())]
+        knowledge = GeneratedKnowledge({case.sample_id: evidence for case, evidence in disguised})
+        stage = PlayContext(config, ("top",), player.episode, variant, knowledge)
         some = [case for case, _ in disguised]
-        expert = FunctionPolicy(ExpertReplies(known))
+        expert = FunctionPolicy(ExpertReplies(demo_belief))
         played += play(stage, some, expert, seed=seed, title=f"Exercises, {variant.spec.reasoning}")
     return PretrainingTasks(played, _token_names(records, names, corpus), SHARES, copying=True)
 
@@ -248,18 +248,18 @@ def _templates(
     """Of every training patient for whom communities are found."""
     tailor = TemplateBuilder(cast)
     asked = [(case, request) for case in cases if (request := look_up("communities", player.top_n, case)) is not None]
-    found = corpus.retrieve([request for _, request in asked])
+    evidences = corpus.retrieve([request for _, request in asked])
     return [
         tailor.template(case, [passage.text for passage in evidence.passages])
-        for (case, _), evidence in zip(asked, found, strict=True)
+        for (case, _), evidence in zip(asked, evidences, strict=True)
         if case.topics
     ]
 
 
 def _disguised(
-    template: RecordTemplate, cast: NameExchange, known: Belief, number: int, rng: np.random.Generator
+    template: RecordTemplate, cast: NameExchange, belief: Belief, number: int, rng: np.random.Generator
 ) -> tuple[Case[KareReading], Evidence]:
-    """A made-up patient, and what is told of him."""
+    """Make up a patient and the evidence about him."""
     new = cast.names(rng, template.names)
     drawn = rng.integers(1, story.GRADES, (len(template.names), 2)).tolist()
     grades = {
@@ -267,15 +267,15 @@ def _disguised(
         for name, pair in zip(template.names, drawn, strict=True)
         for how, grade in zip(("own", "absent"), pair, strict=True)
     }
-    text, similar, topics, *passages = template.told(new, grades)
+    text, similar, topics, *passages = template.fill(new, grades)
     topic = tuple(topics.split("\n"))
-    rare = [one.split(" ", 1)[1] for one in topic if one not in known.knowledge.grades]
+    rare = [one.split(" ", 1)[1] for one in topic if one not in belief.knowledge.grades]
     most = int(rng.integers(*SHOWN, 2, endpoint=True).min())
     first = rng.random(len(passages)) - [any(name in p for name in rare) and rng.random() < NEEDED for p in passages]
     kept = sorted(np.argsort(first)[:most].tolist())
-    told = Evidence(tuple(Passage(passages[i], "community", -1, 0.0, i) for i in kept))
-    truth = [_grade(one, known, "\n".join(passages), rng) for one in topic]
-    label, alone = known.knowledge.label_of(max(truth)), rng.random() < ALONE
+    evidence = Evidence(tuple(Passage(passages[i], "community", -1, 0.0, i) for i in kept))
+    truth = [_grade(one, belief, "\n".join(passages), rng) for one in topic]
+    label, alone = belief.knowledge.label_of(max(truth)), rng.random() < ALONE
     reads = replace(
         template.case.reads, similar="" if alone else similar, neighbours=() if alone or not similar else ((similar,),)
     )
@@ -283,14 +283,14 @@ def _disguised(
         template.case, sample_id=f"{template.case.sample_id}~{number}", text=text, topics=topic, label=label,
         reads=reads,
     )  # fmt: skip
-    return case, told
+    return case, evidence
 
 
-def _grade(topic: str, known: Belief, told: str, rng: np.random.Generator) -> int:
-    """The true grade: known by heart, stated by what could be told, or one that no one states."""
-    grade = known.knowledge.grades.get(topic)
+def _grade(topic: str, belief: Belief, text: str, rng: np.random.Generator) -> int:
+    """The true grade: known by heart, stated by `text`, or one that no one states."""
+    grade = belief.knowledge.grades.get(topic)
     if grade is None:
-        grade = reading_of(topic, told).grade
+        grade = reading_of(topic, text).grade
     return int(rng.integers(1, story.GRADES)) if grade is None else grade
 
 
@@ -301,6 +301,6 @@ def _token_names(records: Records, names: ConceptNames, corpus: KareCorpus) -> l
     grades = [f"grade {g} course" for g in range(story.GRADES)]
     tail = tail_words(records.world.tail)
     codes = [code for code in records.cohort.codes["code"] if not code.startswith(NOT_SHOWN)]
-    known = [names(code) for code in codes] + list(records.primekg.names)
-    whole = [name for name in known if not set(tail).intersection(name.split())]
+    vocabulary = [names(code) for code in codes] + list(records.primekg.names)
+    whole = [name for name in vocabulary if not set(tail).intersection(name.split())]
     return [*grades, records.task.question, *corpus.index.relations, *tail, *whole]

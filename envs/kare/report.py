@@ -36,27 +36,29 @@ def _content(episodes: Mapping[str, Iterable[Row]], summary: Mapping[str, Any]) 
     The patient is the first one whom the first of `CHAINED` answered rightly with communities and a chain, else the
     first with communities. `patient` is None where no method was shown any.
     """
-    read, policies = {name: list(found) for name, found in episodes.items()}, summary.get("policies") or {}
+    read, policies = {name: list(own) for name, own in episodes.items()}, summary.get("policies") or {}
     rows = {name: own for name, own in read.items() if all("found" in row for row in own)}  # baselines show nothing
     order = [name for name in (*CHAINED, *rows) if name in rows]
-    told = [(name, row) for name in dict.fromkeys(order) for row in rows[name] if any(map(_is_community, row["found"]))]
-    shown = {
+    candidates = [
+        (name, row) for name in dict.fromkeys(order) for row in rows[name] if any(map(_is_community, row["found"]))
+    ]
+    content = {
         "factors": FACTORS,
         "build": _build(summary.get("build") or {}),
         "chains": summary.get("chains") or {},
-        "guidelines": {name: found["advice"] for name, found in (summary.get("guidelines") or {}).items()},
+        "guidelines": {name: guidelines["advice"] for name, guidelines in (summary.get("guidelines") or {}).items()},
         "errors": {name: policy.get("errors") or {} for name, policy in policies.items()},
         "room": {name: tuple(policy.get(what, 0) for what in ROOM) for name, policy in policies.items()},
         "patient": None,
     }
-    if not told:
-        return shown
-    name, row = next((pair for pair in told if pair[1]["correct"] and pair[1]["chain"]), told[0])
+    if not candidates:
+        return content
+    name, row = next((pair for pair in candidates if pair[1]["correct"] and pair[1]["chain"]), candidates[0])
     answers = [
         (other, each["prediction"], each["correct"], shorten(each["chain"], LONGEST))
         for other, some in rows.items() for each in some if each["sample_id"] == row["sample_id"]
     ]  # fmt: skip
-    return shown | {
+    return content | {
         "patient": shorten(row["patient"]),
         "similar": shorten(row["similar"]),
         "policy": name,
@@ -79,9 +81,9 @@ def _build(steps: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, list[tuple
 
 def _flat(report: Mapping[str, Any], before: str) -> Iterable[tuple[str, str]]:
     for name, value in report.items():
-        told = f"{before}{name}".replace("_", " ")
+        title = f"{before}{name}".replace("_", " ")
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{told}: ")
+            yield from _flat(value, f"{title}: ")
         else:
             number = len(value) if isinstance(value, list) else value
-            yield told, f"{number:,}" if isinstance(number, int) else str(number)
+            yield title, f"{number:,}" if isinstance(number, int) else str(number)

@@ -32,18 +32,19 @@ class KareRows:
         prediction = episode.prediction
         rests_on = prediction if isinstance(prediction, KarePrediction) else KarePrediction(None)
         passages = rests_on.evidence.passages
-        found = [self._found(passage, i < rests_on.shown) for i, passage in enumerate(passages)]
+        passage_rows = [self._passage_row(passage, i < rests_on.prompt_passages) for i, passage in enumerate(passages)]
         return {
             "similar": case.reads.showing(method_of(variant).similar).similar,
             "dropped": case.reads.dropped,
             "chain": rests_on.chain,
-            "found": found,
+            "found": passage_rows,
         }
 
-    def _found(self, passage: Passage, shown: bool) -> dict[str, Any]:
+    def _passage_row(self, passage: Passage, is_in_prompt: bool) -> dict[str, Any]:
         """A passage, and whether the prompt had room for it; of a community also its concepts and Eq. 3's factors."""
         row: dict[str, Any] = {
-            "kind": passage.kind, "ident": passage.ident, "score": passage.score, "text": passage.text, "shown": shown
+            "kind": passage.kind, "ident": passage.ident, "score": passage.score, "text": passage.text,
+            "shown": is_in_prompt,
         }  # fmt: skip
         if isinstance(passage, ChosenCommunity):
             names = self.index.names(passage.ident)

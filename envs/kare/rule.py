@@ -33,19 +33,19 @@ class GradeRule:
 
     def __init__(self, knowledge: Knowledge):
         self.knowledge = knowledge
-        self._known: dict[int, Knowledge] = {}
+        self._by_subject: dict[int, Knowledge] = {}
 
     def _about(self, subject: int) -> Knowledge:
-        if subject not in self._known:
-            self._known[subject] = self.knowledge.about(subject)
-        return self._known[subject]
+        if subject not in self._by_subject:
+            self._by_subject[subject] = self.knowledge.about(subject)
+        return self._by_subject[subject]
 
     def __call__(self, act: Act) -> str:
         case: Case[KareReading] = act.facts["case"]
         knowledge = self._about(case.subject_id)
-        known = knowledge.grades
+        common_grades = knowledge.grades
         grades = {
-            topic: known[topic] if topic in known else reading_of(topic, act.facts["knowledge"]).grade
+            topic: common_grades[topic] if topic in common_grades else reading_of(topic, act.facts["knowledge"]).grade
             for topic in case.topics
         }
         highest = max((grade for grade in grades.values() if grade is not None), default=0)

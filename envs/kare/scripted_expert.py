@@ -27,12 +27,12 @@ def scripted_expert(knowledge: Knowledge, threshold: int | None) -> Callable[[st
         parts = SECTION.split(prompt)
         given = dict(zip(parts[1::2], (text.strip() for text in parts[2::2]), strict=True))
         labels = re.findall(r"one of: (.+)\.", given["Task"])[0].split(", ")
-        topics, told = topics_in(given["Patient"]), given["Medical knowledge"]
-        known = {topic: knowledge.grades[topic] for topic in topics if topic in knowledge.grades}
-        read = {topic: reading_of(topic, told) for topic in topics if topic not in known}
+        topics, context = topics_in(given["Patient"]), given["Medical knowledge"]
+        own_grades = {topic: knowledge.grades[topic] for topic in topics if topic in knowledge.grades}
+        read = {topic: reading_of(topic, context) for topic in topics if topic not in own_grades}
         truth = labels.index(given["Real ending"].split("\n")[0])
         outcomes = re.findall(rf"(?m)^outcome: ({'|'.join(map(re.escape, labels))})$", given["Similar patients"])
-        return _written(known, read, outcomes, truth, labels, knowledge, threshold)
+        return _written(own_grades, read, outcomes, truth, labels, knowledge, threshold)
 
     return reply
 
@@ -42,14 +42,14 @@ def topics_in(record: str) -> tuple[str, ...]:
     newest = record.splitlines()[-1] if record else ""
     if newest.startswith("now: "):
         return tuple(topic for topic in newest.removeprefix("now: ").split("; ") if " " in topic)
-    found: list[str] = []
+    topics: list[str] = []
     for kind, title in (("disease", "Conditions"), ("drug", "Medications")):
         for names in re.findall(rf"{title}: (.+?)\.(?: [A-Z]|$)", newest):
-            found += [f"{kind} {name}" for name in names.split("; ")]
-    return tuple(found)
+            topics += [f"{kind} {name}" for name in names.split("; ")]
+    return tuple(topics)
 
 
-def _found(topic: str, read: StatedGrade) -> str:
+def _state_grade(topic: str, read: StatedGrade) -> str:
     """What the context states of a topic; a grade that stands behind a target is the target's."""
     if read.target is None:
         return finding(topic, read.grade)
@@ -57,7 +57,7 @@ def _found(topic: str, read: StatedGrade) -> str:
 
 
 def _written(
-    known: Mapping[str, int],
+    own_grades: Mapping[str, int],
     read: Mapping[str, StatedGrade],
     outcomes: Sequence[str],
     truth: int,
@@ -66,7 +66,7 @@ def _written(
     threshold: int | None,
 ) -> str:
     """Chain and confidence. It is given the label, so what it concludes is the label, whatever its law says."""
-    grades = [*known.values(), *(one.grade for one in read.values())]
+    grades = [*own_grades.values(), *(one.grade for one in read.values())]
     highest = max((grade for grade in grades if grade is not None), default=None)
     agrees = highest is not None and knowledge.label_of(highest) == truth
     complete = bool(grades) and None not in grades
@@ -75,8 +75,8 @@ def _written(
     if highest is not None and not agrees:
         reasoning += ", an exception"
     lines = (
-        f"1. {'; '.join(finding(topic, grade) for topic, grade in known.items()) or 'nothing known'}",
-        f"2. {'; '.join(_found(topic, one) for topic, one in read.items()) or 'nothing needed'}",
+        f"1. {'; '.join(finding(topic, grade) for topic, grade in own_grades.items()) or 'nothing known'}",
+        f"2. {'; '.join(_state_grade(topic, one) for topic, one in read.items()) or 'nothing needed'}",
         f"3. {', '.join(outcomes) or 'none'}",
         f"4. {reasoning}",
         f"5. {labels[truth]}",

@@ -86,9 +86,9 @@ def contradictions(config: Config, own: Settings) -> Iterator[str]:
     """Sentences for values that do not go together."""
     if not own.sources or len(set(own.sources)) < len(own.sources):
         yield f"system.sources={list(own.sources)} must name at least one source, each once: correct it."
-    found = sizes(config, own)
-    if found.small >= found.large:
-        yield f"system.small={found.small} must be below system.large={found.large}: correct them."
+    limits = sizes(config, own)
+    if limits.small >= limits.large:
+        yield f"system.small={limits.small} must be below system.large={limits.large}: correct them."
     if own.alpha == 1 or own.beta == 0:
         yield f"Eq. 3 needs system.alpha={own.alpha} below 1 and system.beta={own.beta} above 0: correct them."
     if config.retriever.kind in ("tfidf", "bm25"):

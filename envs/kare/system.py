@@ -150,8 +150,8 @@ class Kare:
         if self.records.world is None or law is None or self.own.looks_up == "nothing":
             return None
         request = partial(look_up, "communities", self.records.config.retriever.top_n)
-        shown = look_up_all(cases, request, self.corpus, UNCUT, words)
-        return kare_ceilings(law, belief(self.records).knowledge, cases, shown)
+        prompt_texts = look_up_all(cases, request, self.corpus, UNCUT, words)
+        return kare_ceilings(law, belief(self.records).knowledge, cases, prompt_texts)
 
     def _writer(self, reader: Reader, own: Settings, looks_up: LooksUp) -> ExampleWriter:
         writer = Writer(self.near, self.records.config.env, reader.count, own.similar)
@@ -176,7 +176,7 @@ class Kare:
         return {
             "kare": f"{self.own.variant}, expert {self.own.expert}",
             "build": self.graph.report,
-            "guidelines": {name: found for name, found in learner.guidelines().items() if name in rows},
+            "guidelines": {name: guidelines for name, guidelines in learner.guidelines().items() if name in rows},
         }
 
 

@@ -59,7 +59,7 @@ class DistillationData:
 
 @dataclass(frozen=True, eq=False)
 class ExampleWriter:
-    """Writes one reader's training examples: what is known of training and validation patients, the expert's chains."""
+    """Write one reader's training examples: knowledge of training and validation patients, the expert's chains."""
 
     records: Records
     own: Settings
@@ -78,17 +78,17 @@ class ExampleWriter:
         """Asks the expert what it was not asked before. Chains for validation patients are written for two_in_one
         alone, whose validation loss is of chain and label."""
         taught: list[DistillationData] = []
-        found: dict[str, Chains] = {}
+        chains: dict[str, Chains] = {}
         for name, cases in (("training", self.cases.train), ("validation", self.cases.valid)):
             knowledge = self._knowledge(cases)
             if self.tasks == "two_in_one" or (self.tasks != "label_only" and name == "training"):
-                found[name] = self._ask_expert(cases, knowledge)
-                counts = ", ".join(f"{what} {n}" for what, n in found[name].counts.items())
+                chains[name] = self._ask_expert(cases, knowledge)
+                counts = ", ".join(f"{what} {n}" for what, n in chains[name].counts.items())
                 print(f"Chains for {name} patients: {counts}")
-            taught.append(DistillationData(cases, knowledge, found[name].best if name in found else {}))
+            taught.append(DistillationData(cases, knowledge, chains[name].best if name in chains else {}))
         train, valid = taught
         prompts = self.records.config.env.prompts
-        about = _about(found) | (ABOUT if self.tasks != self.own.tasks else {})
+        about = _about(chains) | (ABOUT if self.tasks != self.own.tasks else {})
         return SftExamples(examples_of(train, self.tasks, prompts), answers_of(valid, self.tasks, prompts), about)
 
     def _knowledge(self, cases: Sequence[Case[KareReading]]) -> dict[str, str]:
@@ -101,8 +101,8 @@ class ExampleWriter:
         """Chains for `cases`. A model's answers cost something, so runs that differ in their seed share them; a rule's
         stay with the run."""
         config, expert = self.records.config, self.own.expert
-        known = belief(self.records) if expert == "scripted" else None
-        rule = str if known is None else scripted_expert(known.knowledge, known.threshold)
+        demo_belief = belief(self.records) if expert == "scripted" else None
+        rule = str if demo_belief is None else scripted_expert(demo_belief.knowledge, demo_belief.threshold)
         considerations = "\n".join(considerations_of(self.records.task.name))
         root = Path(config.run_dir) if expert == "scripted" else Path(config.data.cache) / "kare"
         store = root / "expert" / f"{engine_key(config, expert)}.jsonl"
@@ -113,11 +113,11 @@ class ExampleWriter:
             return write_chains(engine, cases, knowledge, considerations, store, chains=chains, seed=seed)
 
 
-def _about(found: Mapping[str, Chains]) -> dict[str, Any]:
+def _about(by_split: Mapping[str, Chains]) -> dict[str, Any]:
     """For summary.json: what the expert gave, and what of it could not be used."""
     return {
         "chains": {
-            name: {**chains.counts, "unreadable replies": chains.cost.by_reason} for name, chains in found.items()
+            name: {**chains.counts, "unreadable replies": chains.cost.by_reason} for name, chains in by_split.items()
         }
     }
 
@@ -130,15 +130,15 @@ def look_up_all(
     count: Callable[[str], int],
 ) -> dict[str, str]:
     """Sample id -> its knowledge as prompts show it, the same that an episode would be shown."""
-    found: dict[str, str] = {}
+    knowledge: dict[str, str] = {}
     for start in track(range(0, len(cases), LOOKED_UP), "Knowledge of patients"):
         some = cases[start : start + LOOKED_UP]
         asked = [(case, request) for case in some if (request := request_of(case)) is not None]
         evidence = corpus.retrieve([request for _, request in asked])
-        found |= {
+        knowledge |= {
             case.sample_id: knowledge_text(e, tokens, count) for (case, _), e in zip(asked, evidence, strict=True)
         }
-    return {case.sample_id: found.get(case.sample_id, "") for case in cases}
+    return {case.sample_id: knowledge.get(case.sample_id, "") for case in cases}
 
 
 def examples_of(taught: DistillationData, tasks: Tasks, prompts: Prompts) -> list[Example]:

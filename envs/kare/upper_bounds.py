@@ -21,27 +21,27 @@ def law_of(task: str) -> np.ndarray | None:
 
 
 def kare_ceilings(
-    law: np.ndarray, knowledge: Knowledge, cases: Sequence[Case[KareReading]], shown: Mapping[str, str]
+    law: np.ndarray, knowledge: Knowledge, cases: Sequence[Case[KareReading]], prompt_texts: Mapping[str, str]
 ) -> dict[str, float]:
     """Expected accuracy of whoever knows all common grades, reads without error, and answers the likeliest label.
 
-    shown: sample id -> communities as the prompt shows them. "parametric" reads nothing. A rare grade that is nowhere
-    is any of 1 to 9 alike.
+    prompt_texts: sample id -> communities as the prompt shows them. "parametric" reads nothing. A rare grade that is
+    nowhere is any of 1 to 9 alike.
     """
-    read = [_likeliest(law, knowledge, case, shown[case.sample_id]) for case in cases]
+    read = [_likeliest(law, knowledge, case, prompt_texts[case.sample_id]) for case in cases]
     blind = [_likeliest(law, knowledge, case, "") for case in cases]
     return {"parametric": float(np.mean(blind)), "communities": float(np.mean(read))}
 
 
-def _likeliest(law: np.ndarray, knowledge: Knowledge, case: Case[KareReading], told: str) -> float:
-    known = knowledge.grades
-    grades = [known[topic] if topic in known else reading_of(topic, told).grade for topic in case.topics]
+def _likeliest(law: np.ndarray, knowledge: Knowledge, case: Case[KareReading], text: str) -> float:
+    common = knowledge.grades
+    grades = [common[topic] if topic in common else reading_of(topic, text).grade for topic in case.topics]
     highest, open_ = max((g for g in grades if g is not None), default=0), grades.count(None)
     return float((highest_of(highest, open_) @ law).max())
 
 
-def highest_of(known: int, unknown: int) -> np.ndarray:
-    """f64[10]: of the highest of `known` and of `unknown` more grades, each uniform over 1 to 9."""
+def highest_of(highest: int, unknown: int) -> np.ndarray:
+    """f64[10]: of the maximum of `highest` and of `unknown` more grades, each uniform over 1 to 9."""
     grades = np.arange(story.GRADES)
-    at_most = np.where(grades >= known, (grades / (story.GRADES - 1)) ** unknown, 0.0)
+    at_most = np.where(grades >= highest, (grades / (story.GRADES - 1)) ** unknown, 0.0)
     return np.diff(at_most, prepend=0.0)

@@ -84,7 +84,7 @@ def construct(
         kept = keep_different(sets, SIMILAR)
         advance(len(sets))
     search = PathSearch(graph, max_length=spec.max_length, max_paths=spec.max_paths, max_nodes=spec.max_nodes)
-    known = graph_part(sets, search, nodes, spec.co_concepts if "graph" in sources else 0)
+    kg_part = graph_part(sets, search, nodes, spec.co_concepts if "graph" in sources else 0)
     covered = set(np.concatenate([sets[i] for i in kept.tolist()]).tolist())
     alone = [[name] for i, name in enumerate(sets.names) if i not in covered]
     about = [sets.names_of(i) for i in kept.tolist()] + alone
@@ -94,7 +94,7 @@ def construct(
     if "model" in sources:
         parts["model"] = model_part(about, engine, folder / "concepts.jsonl", seed)
     every = {name: set() for name in sets.names}  # a concept that no source knows has an empty graph, too
-    graphs = union({"graph": every | known.of} | {source: part.of for source, part in parts.items()})
+    graphs = union({"graph": every | kg_part.of} | {source: part.of for source, part in parts.items()})
     counts = {source: sum(source in sources for sources in graphs.sources) for source in SOURCES}
     report = ConstructionReport(
         concepts=len(sets.names),
@@ -103,16 +103,16 @@ def construct(
         empty=sets.empty,
         kept=len(kept),
         alone=len(alone),
-        without_node=known.without_node,
+        without_node=kg_part.without_node,
         without_triple=tuple(name for name in sets.names if not len(graphs.of[name])),
-        pairs=known.pairs,
+        pairs=kg_part.pairs,
         triples=counts | {"all": len(graphs.triples)},
-        asked={source: _told(part) for source, part in parts.items()},
+        asked={source: _describe_answers(part) for source, part in parts.items()},
     )
     return graphs, report
 
 
-def _told(part: EnginePart) -> dict[str, Any]:
+def _describe_answers(part: EnginePart) -> dict[str, Any]:
     """Cost and quality of one source's answers; a question without a readable answer is listed with the reason."""
     about = {"items that are no triple": part.dropped, "triples over the limit": part.surplus}
     return asdict(part.cost) | about | {"answers without a triple": part.without, "failed": part.failed}

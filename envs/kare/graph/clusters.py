@@ -137,7 +137,7 @@ def rewrite(graphs: ConceptGraphs, entities: Clusters, relations: Clusters) -> M
     """Replace every name of every triple by its representative (Eq. 2, KARE). Concepts keep their own names; a triple's
     sources are those of all triples that became it. BadInput for a name that was not clustered.
     """
-    told: dict[Triple, frozenset[str]] = {}
+    sources_of: dict[Triple, frozenset[str]] = {}
     new: list[Triple | None] = []
     for triple, sources in zip(graphs.triples, graphs.sources, strict=True):
         mapped = Triple(entities.map(triple.head), relations.map(triple.relation), entities.map(triple.tail))
@@ -145,13 +145,13 @@ def rewrite(graphs: ConceptGraphs, entities: Clusters, relations: Clusters) -> M
             new.append(None)
             continue
         new.append(mapped)
-        told[mapped] = told.get(mapped, frozenset()) | sources
-    ordered = sorted(told)
+        sources_of[mapped] = sources_of.get(mapped, frozenset()) | sources
+    ordered = sorted(sources_of)
     number = {triple: i for i, triple in enumerate(ordered)}
     ids = np.array([-1 if triple is None else number[triple] for triple in new], dtype=np.int32)
     of = {concept: np.unique(ids[own][ids[own] >= 0]) for concept, own in graphs.of.items()}
     loops = int((ids < 0).sum())
-    result = ConceptGraphs(tuple(ordered), tuple(told[triple] for triple in ordered), of)
+    result = ConceptGraphs(tuple(ordered), tuple(sources_of[triple] for triple in ordered), of)
     return MergedGraph(result, loops, len(ids) - loops - len(ordered))
 
 

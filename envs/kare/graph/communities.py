@@ -94,7 +94,7 @@ def detect(graphs: ConceptGraphs, *, runs: int = 25, max_cluster: int = 5, seed:
             "sources of the construction."
         )
     seen: set[bytes] = set()
-    found: list[np.ndarray] = []
+    sets: list[np.ndarray] = []
     places: list[tuple[int, int]] = []
     empty = candidates = 0
     seeds = np.random.SeedSequence(seed).generate_state(runs).tolist()
@@ -107,12 +107,12 @@ def detect(graphs: ConceptGraphs, *, runs: int = 25, max_cluster: int = 5, seed:
                 digest = hashlib.blake2b(ids.tobytes(), digest_size=16).digest()
                 if digest not in seen:
                     seen.add(digest)
-                    found.append(ids)
+                    sets.append(ids)
                     places.append((run, level))
-    nodes = [np.unique(triples[ids][:, [0, 2]]) for ids in found]
+    nodes = [np.unique(triples[ids][:, [0, 2]]) for ids in sets]
     run_of, level_of = np.array(places, dtype=np.int16).T
     return Communities(
-        entities, relations, triples, *_csr(nodes), *_csr(found), run_of, level_of, empty, candidates - len(found)
+        entities, relations, triples, *_csr(nodes), *_csr(sets), run_of, level_of, empty, candidates - len(sets)
     )
 
 
@@ -126,8 +126,8 @@ def _levels(edges: list[tuple[str, str, float]], n: int, max_cluster: int, seed:
     """For each level, coarsest first: int64 [n], the community of each entity, -1 for those not divided that far."""
     from graspologic_native import hierarchical_leiden  # pyright: ignore[reportAttributeAccessIssue] (untyped)
 
-    found = hierarchical_leiden(edges, max_cluster_size=max_cluster, seed=seed)
-    table = np.array([(part.level, int(part.node), part.cluster) for part in found], dtype=np.int64)
+    partition = hierarchical_leiden(edges, max_cluster_size=max_cluster, seed=seed)
+    table = np.array([(part.level, int(part.node), part.cluster) for part in partition], dtype=np.int64)
     for level in range(table[:, 0].max() + 1):
         labels = np.full(n, -1)
         own = table[table[:, 0] == level]

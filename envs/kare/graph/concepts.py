@@ -58,12 +58,12 @@ def concept_sets(samples: Iterable[Sample], name_of: Callable[[str], str], codin
     concepts the graph is to know, whoever has them. A visit that several samples show counts once, with every code
     that one of them shows. BadInput when nothing is left.
     """
-    shown: dict[int, tuple[int, set[str]]] = {}
+    visits: dict[int, tuple[int, set[str]]] = {}
     for sample in samples:
         for visit in sample.history:
-            _, codes = shown.setdefault(visit.visit_id, (sample.subject_id, set()))
+            _, codes = visits.setdefault(visit.visit_id, (sample.subject_id, set()))
             codes.update(visit.diagnoses, visit.procedures, visit.medications)
-    seen = set().union(*(codes for _, codes in shown.values()))
+    seen = set().union(*(codes for _, codes in visits.values()))
     every = sorted(seen.union(coding))
     name = {code: concept_name(name_of(code)) for code in every}
     own: dict[str, list[str]] = {}
@@ -77,7 +77,7 @@ def concept_sets(samples: Iterable[Sample], name_of: Callable[[str], str], codin
     names = tuple(sorted(own))
     number = {concept: i for i, concept in enumerate(names)}
     sets, patients = [], []
-    for patient, codes in shown.values():
+    for patient, codes in visits.values():
         concepts = sorted({number[name[code]] for code in codes if name[code]})
         if concepts:
             sets.append(np.array(concepts, np.int32))
@@ -85,7 +85,7 @@ def concept_sets(samples: Iterable[Sample], name_of: Callable[[str], str], codin
     start = np.cumsum([0, *map(len, sets)])
     own_codes = {concept: tuple(codes) for concept, codes in own.items()}
     patient = np.array(patients, np.int64)
-    return ConceptSets(names, start, np.concatenate(sets), patient, own_codes, nameless, len(shown) - len(sets))
+    return ConceptSets(names, start, np.concatenate(sets), patient, own_codes, nameless, len(visits) - len(sets))
 
 
 def co_occurring(sets: ConceptSets, top: int) -> list[list[int]]:
@@ -102,10 +102,10 @@ def co_occurring(sets: ConceptSets, top: int) -> list[list[int]]:
     has: Any = sparse.csr_matrix((np.ones(len(row), np.int32), (row, sets.concept)), shape=shape)
     has.data[:] = 1  # scipy has added the visits of a patient up
     together: Any = (has.T @ has).tocsr()
-    found = []
+    neighbours = []
     for concept in range(len(sets.names)):
         part = slice(together.indptr[concept], together.indptr[concept + 1])
         others, counts = together.indices[part], together.data[part]
         order = np.lexsort((others, -counts))
-        found.append([o for o in others[order].tolist() if o != concept][:top])
-    return found
+        neighbours.append([o for o in others[order].tolist() if o != concept][:top])
+    return neighbours

@@ -99,15 +99,15 @@ def model_part(about: Sequence[Sequence[str]], engine: Engine, store: Path, seed
 
 def around(concept: str, triples: Iterable[Triple], hops: int) -> list[Triple]:
     """The triples that can be reached from an entity within `hops` hops, in either direction."""
-    left, found, reached = list(triples), [], {concept}
+    left, reachable, reached = list(triples), [], {concept}
     for _ in range(hops):
         here = [triple for triple in left if triple.head in reached or triple.tail in reached]
         if not here:
             break
         left = [triple for triple in left if triple.head not in reached and triple.tail not in reached]
-        found += here
+        reachable += here
         reached = {entity for triple in here for entity in (triple.head, triple.tail)}
-    return found
+    return reachable
 
 
 class NameFinder:

@@ -36,7 +36,7 @@ def graph_part(sets: ConceptSets, search: PathSearch, nodes: Mapping[str, int], 
     called = {node[concept]: concept for concept in reversed(sets.names) if concept in node}
     names = _FactNames(search.graph, called)
     pairs: dict[str, int] = dict.fromkeys(FATES, 0)
-    known: dict[tuple[int, int], tuple[np.ndarray, bool]] = {}
+    cache: dict[tuple[int, int], tuple[np.ndarray, bool]] = {}
     of: dict[str, set[Triple]] = {}
     for concept, others in track(list(zip(sets.names, co_occurring(sets, top), strict=True)), "Join concepts by paths"):
         facts = [np.empty(0, np.int32)]
@@ -47,12 +47,12 @@ def graph_part(sets: ConceptSets, search: PathSearch, nodes: Mapping[str, int], 
                 pairs["of one node"] += 1
             else:
                 ends = min(node[concept], node[other]), max(node[concept], node[other])
-                if ends not in known:  # the search is the same from either end
+                if ends not in cache:  # the search is the same from either end
                     paths = search.find(*ends)
-                    known[ends] = facts_along(search.graph, paths.paths), paths.complete
-                found, complete = known[ends]
-                facts.append(found)
-                pairs["joined" if len(found) else "without a path"] += 1
+                    cache[ends] = facts_along(search.graph, paths.paths), paths.complete
+                path_facts, complete = cache[ends]
+                facts.append(path_facts)
+                pairs["joined" if len(path_facts) else "without a path"] += 1
                 pairs["cut off by max_nodes"] += not complete
         own = {node[concept]: concept} if concept in node and called[node[concept]] != concept else {}
         of[concept] = set(names.triples(np.unique(np.concatenate(facts)).tolist(), own))
@@ -67,7 +67,7 @@ class _FactNames:
         self.graph = graph
         self.nodes = dict(called)
         self.relations = [concept_name(relation) for relation in graph.relations]
-        self.said: dict[int, Triple | None] = {}
+        self.triple_of: dict[int, Triple | None] = {}
 
     def triples(self, facts: Sequence[int], own: Mapping[int, str]) -> list[Triple]:
         """The facts in their true direction; those with a nameless part, or that say the same of two nodes with one
@@ -78,9 +78,9 @@ class _FactNames:
             if head in own or tail in own:
                 made.append(self._words(fact, own.get(head) or self._node(head), own.get(tail) or self._node(tail)))
             else:
-                if fact not in self.said:
-                    self.said[fact] = self._words(fact, self._node(head), self._node(tail))
-                made.append(self.said[fact])
+                if fact not in self.triple_of:
+                    self.triple_of[fact] = self._words(fact, self._node(head), self._node(tail))
+                made.append(self.triple_of[fact])
         return [triple for triple in made if triple is not None]
 
     def _words(self, fact: int, head: str, tail: str) -> Triple | None:

@@ -38,7 +38,7 @@ def scripted_extractor(graph: KnowledgeGraph) -> Callable[[str], str]:
         concepts = set(listed.split("\n", 1)[0].split("; "))
         most = MOST.search(prompt)
         if most is None:
-            triples = _known(concepts, facts, phenotypes)
+            triples = _recite(concepts, facts, phenotypes)
         else:
             text = prompt.partition("\nText:\n")[2].partition("\n\nConcepts:\n")[0]
             triples = _read(text, concepts)[: int(most[1])]
@@ -61,19 +61,19 @@ def _facts(graph: KnowledgeGraph) -> tuple[dict[str, list[Triple]], set[str]]:
     return facts, {name for name, kind in zip(names, graph.type.tolist(), strict=True) if kind == phenotype}
 
 
-def _known(concepts: set[str], facts: dict[str, list[Triple]], phenotypes: set[str]) -> list[Triple]:
+def _recite(concepts: set[str], facts: dict[str, list[Triple]], phenotypes: set[str]) -> list[Triple]:
     own = {concept: facts.get(concept, []) for concept in sorted(concepts)}
     ends = {concept: {_other(triple, concept) for triple in triples} for concept, triples in own.items()}
-    shared = Counter(end for found in ends.values() for end in found)
+    shared = Counter(end for neighbours in ends.values() for end in neighbours)
     wanted = concepts | phenotypes | {end for end, count in shared.items() if count > 1}
-    told: list[Triple] = []
+    answer: list[Triple] = []
     for concept, triples in own.items():
         for triple in triples:
             other = _other(triple, concept)
             behind = _courses(facts, other) if triple.relation in MEETS else []
             if other in wanted or behind:
-                told += [_course(triple, concept), *behind]
-    return list(dict.fromkeys(told))
+                answer += [_course(triple, concept), *behind]
+    return list(dict.fromkeys(answer))
 
 
 def _courses(facts: dict[str, list[Triple]], entity: str) -> list[Triple]:
@@ -93,10 +93,10 @@ def _other(triple: Triple, entity: str) -> str:
 
 
 def _read(text: str, concepts: set[str]) -> list[Triple]:
-    told = []
+    triples = []
     for sentence in re.split(r"(?<=\.)\s+", text):
         fact = FACT.match(sentence)
         triple = make_triple(fact[1], re.sub(r" an?$", "", fact[2]), fact[3]) if fact else None
         if triple is not None and (triple.head in concepts or triple.tail in concepts):
-            told.append(triple)
-    return told
+            triples.append(triple)
+    return triples

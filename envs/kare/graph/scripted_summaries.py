@@ -28,7 +28,7 @@ def reply(prompt: str) -> str:
     if limit is None:
         raise ValueError("the scripted summariser was asked something else than a summary")
     parts = PART.findall(prompt)
-    sentences = _merged(parts) if parts else _told(prompt.partition("Facts:\n")[2])
+    sentences = _merged(parts) if parts else _write_sentences(prompt.partition("Facts:\n")[2])
     theme = TERMS.search(prompt)
     terms = [plain(term) for term in theme[1].split("; ")] if theme else []
     first = [sentence for sentence in sentences if GRADE.search(sentence)]
@@ -38,7 +38,7 @@ def reply(prompt: str) -> str:
     return _within(list(dict.fromkeys(first + sentences)), int(limit[1]))
 
 
-def _told(facts: str) -> list[str]:
+def _write_sentences(facts: str) -> list[str]:
     """One sentence for each head and relation, heads together, in the order of their first facts."""
     tails: dict[str, dict[str, list[str]]] = {}
     for head, relation, tail in FACT.findall(facts):

@@ -76,17 +76,17 @@ def summarise(
         kinds.append(_Kind(theme.name, prompts["theme"], prompts["combine_theme"], fields, read_theme_summary))
     parts = [_parts(communities, community, small, large, seed) for community in range(len(communities))]
     missing = Counter({"too large": sum(part is None for part in parts)})
-    found: list[tuple[str | None, ...]] = []
+    texts: list[tuple[str | None, ...]] = []
     cost = LlmCost()
     for kind in kinds:
         job = _Job(engine, store, kind, seed)
         job.start(parts)
         while job.combine():
             pass
-        found.append(tuple(job.summary(community) for community in range(len(parts))))
+        texts.append(tuple(job.summary(community) for community in range(len(parts))))
         missing.update(job.failed.values())
         cost = cost + job.cost
-    general, of_theme = (*found, ())[:2]
+    general, of_theme = (*texts, ())[:2]
     return Summaries(general, of_theme, cost, {name: n for name, n in sorted(missing.items()) if n})
 
 

@@ -46,14 +46,14 @@ class ConceptGraphs:
         words = sorted({word for triple in self.triples for word in triple})
         number = {word: i for i, word in enumerate(words)}
         ids = [[number[word] for word in triple] for triple in self.triples]
-        told = [[source in sources for source in SOURCES] for sources in self.sources]
+        flags = [[source in sources for source in SOURCES] for sources in self.sources]
         concepts = sorted(self.of)
         lists = [self.of[concept] for concept in concepts]
         with new_folder(folder) as temporary:
             arrays = {
                 "words": Strings.of(words),
                 "triples": np.array(ids, np.int32).reshape(-1, 3),
-                "sources": np.array(told, bool).reshape(-1, len(SOURCES)),
+                "sources": np.array(flags, bool).reshape(-1, len(SOURCES)),
                 "concepts": Strings.of(concepts),
                 "of_start": np.cumsum([0, *map(len, lists)]),
                 "of": np.concatenate([np.empty(0, np.int32), *lists]).astype(np.int32),
@@ -69,13 +69,13 @@ class ConceptGraphs:
         words = list(read_strings(folder, "words"))
         triples = tuple(Triple(words[h], words[r], words[t]) for h, r, t in read_array(folder, "triples").tolist())
         kinds: dict[tuple[bool, ...], frozenset[str]] = {}
-        told = [
+        sources = [
             kinds.setdefault(tuple(row), frozenset(np.array(SOURCES)[row].tolist()))
             for row in read_array(folder, "sources").tolist()
         ]
         starts, ids = read_array(folder, "of_start"), np.array(read_array(folder, "of"))
         lists = np.split(ids, starts[1:-1]) if len(starts) > 1 else []
-        return cls(triples, tuple(told), dict(zip(read_strings(folder, "concepts"), lists, strict=True)))
+        return cls(triples, tuple(sources), dict(zip(read_strings(folder, "concepts"), lists, strict=True)))
 
 
 def concept_name(text: str) -> str:
@@ -97,15 +97,15 @@ def union(parts: Mapping[str, Mapping[str, Iterable[Triple]]]) -> ConceptGraphs:
     unknown = sorted(set(parts) - set(SOURCES))
     if unknown:
         raise ValueError(f"{unknown[0]} is no source of triples: there are {', '.join(SOURCES)}")
-    told: dict[Triple, set[str]] = {}
+    sources_of: dict[Triple, set[str]] = {}
     own: dict[str, set[Triple]] = {}
     for source, concepts in parts.items():
         for concept, triples in concepts.items():
             mine = own.setdefault(concept, set())
             for triple in triples:
                 mine.add(triple)
-                told.setdefault(triple, set()).add(source)
-    ordered = sorted(told)
+                sources_of.setdefault(triple, set()).add(source)
+    ordered = sorted(sources_of)
     number = {triple: i for i, triple in enumerate(ordered)}
     of = {concept: np.array(sorted(map(number.__getitem__, own[concept])), np.int32) for concept in sorted(own)}
-    return ConceptGraphs(tuple(ordered), tuple(frozenset(told[triple]) for triple in ordered), of)
+    return ConceptGraphs(tuple(ordered), tuple(frozenset(sources_of[triple]) for triple in ordered), of)

@@ -40,14 +40,14 @@ class AbstractCorpus:
         ValueError for a request that names some."""
         if any(request.partitions is not None for request in requests):
             raise ValueError("abstracts have no partitions")
-        found: list[Evidence] = [Evidence()] * len(requests)
+        evidences: list[Evidence] = [Evidence()] * len(requests)
         for n in sorted({request.top_n for request in requests}):
             here = [i for i, request in enumerate(requests) if request.top_n == n]
             for i, hits in zip(here, self.nearest([requests[i].query for i in here], n), strict=True):
-                found[i] = Evidence(
+                evidences[i] = Evidence(
                     tuple(Passage(self.abstracts.texts[row], "abstract", -1, score, row) for row, score in hits)
                 )
-        return found
+        return evidences
 
 
 def index_abstracts(abstracts: Abstracts, encoder: Encoder, cache: Path) -> AbstractCorpus:

@@ -100,8 +100,8 @@ class CommunityCorpus:
         groups = []
         for partition, members in parts:
             [(ids, scores)] = self._dense.search([query], members, request.top_n)
-            found = zip(ids.tolist(), scores.tolist(), strict=True)
-            groups.append([Passage(self.index.summaries[id], "community", partition, score, id) for id, score in found])
+            hits = zip(ids.tolist(), scores.tolist(), strict=True)
+            groups.append([Passage(self.index.summaries[id], "community", partition, score, id) for id, score in hits])
         return merge(groups)
 
     @cached_property

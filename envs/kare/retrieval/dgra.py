@@ -150,7 +150,7 @@ def select(
 class _Standing:
     """What is known of each community while a selection grows. All arrays are over all C communities.
 
-    fixed: hits x recency x theme, 0 once taken. coherence: exact where `known`, else the most it can be.
+    fixed: hits x recency x theme, 0 once taken. coherence: exact where `is_exact`, else the most it can be.
     """
 
     communities: CommunityArrays
@@ -164,7 +164,7 @@ class _Standing:
     theme: np.ndarray
     fixed: np.ndarray
     coherence: np.ndarray
-    known: np.ndarray
+    is_exact: np.ndarray
     spent: np.ndarray  # i64[C]: sum of H(v) over the nodes that decay
 
     def relevance(self, ids: np.ndarray) -> np.ndarray:
@@ -184,11 +184,11 @@ class _Standing:
             order = np.argpartition(-bound, size)
             ceiling = float(bound[order[size]])
             ids = ids[order[:size]]
-        new = ids[~self.known[ids]]
+        new = ids[~self.is_exact[ids]]
         if len(new):
             cosines = self.communities.vector[new].astype(np.float64) @ self.context.astype(np.float64)
             self.coherence[new] = 1 + self.settings.lambda_coherence * cosines  # Eq. 4
-            self.known[new] = True
+            self.is_exact[new] = True
         return ids, ceiling
 
     def take(self, chosen: int) -> None:
@@ -246,7 +246,7 @@ def _standing(
         theme,
         fixed=np.where(own.usable, hits * recency * theme, 0.0),
         coherence=np.full(count, 1.0 if no_coherence else 1 + settings.lambda_coherence * LARGEST_COSINE),
-        known=np.full(count, no_coherence),
+        is_exact=np.full(count, no_coherence),
         spent=np.zeros(count, np.int64),
     )
 

@@ -35,7 +35,7 @@ class SimilarPatients:
         self.vectors = vectors
         self._subject = np.array([sample.subject_id for sample in samples], np.int64)
         self._label = np.array([sample.label for sample in samples], np.int64)
-        self._known = known_by(samples) if earlier else None
+        self._outcome_time = known_by(samples) if earlier else None
 
     def find(self, sample: Sample, vector: np.ndarray, count: int = 2, each: int = 1) -> tuple[Sample, ...]:
         """The `each` nearest patients of each of `count` labels, by label; fewer when the split has fewer.
@@ -45,9 +45,9 @@ class SimilarPatients:
         """
         cosines = np.round(self.vectors @ vector, DECIMALS)  # so that equal texts tie, whatever the order of a sum was
         open_ = self._subject != sample.subject_id
-        if self._known is not None:
-            open_ &= self._known <= micros(sample.prediction_time)
-        found: list[int] = []
+        if self._outcome_time is not None:
+            open_ &= self._outcome_time <= micros(sample.prediction_time)
+        nearest: list[int] = []
         for _ in range(count):
             if not open_.any():
                 break
@@ -55,9 +55,9 @@ class SimilarPatients:
             open_ &= ~alike
             for _ in range(each):
                 if alike.any():
-                    found.append(_nearest(cosines, alike))
-                    alike &= self._subject != self._subject[found[-1]]
-        return tuple(self.samples[i] for i in sorted(found, key=lambda i: self._label[i]))
+                    nearest.append(_nearest(cosines, alike))
+                    alike &= self._subject != self._subject[nearest[-1]]
+        return tuple(self.samples[i] for i in sorted(nearest, key=lambda i: self._label[i]))
 
 
 def _nearest(cosines: np.ndarray, among: np.ndarray) -> int:

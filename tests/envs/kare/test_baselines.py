@@ -138,7 +138,7 @@ def test_a_served_model_predicts_and_is_criticised(
     system: System[KareReading], gloomy: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     address, prompts = gloomy
-    monkeypatch.setattr(learner, "ROUNDS", CoagentSpec(rounds=1, cases=8, shown=2))
+    monkeypatch.setattr(learner, "ROUNDS", CoagentSpec(rounds=1, cases=8, batch=2))
     kare = system.read_by.__self__  # type: ignore[attr-defined]
     config = replace(kare.records.config, run_dir=str(tmp_path))
     own = replace(kare, records=Records(config), learned={}).read_by(WORDS)

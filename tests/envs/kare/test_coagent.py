@@ -22,7 +22,7 @@ from ghar.episode import Act, Completion, Episode
 from ghar.llm.cached_llm import UnreadableAnswer
 from ghar.llm.scripted import ScriptedEngine
 
-SPEC = CoagentSpec(rounds=3, cases=40, shown=5, merged=2)
+SPEC = CoagentSpec(rounds=3, cases=40, batch=5, merged=2)
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_the_critic_finds_what_the_predictor_missed(cases: list[Case[KareReading
     no, yes = task.labels
     assert advices == [advise(points, "") for points in (("Read carefully.",), *(r.points for r in found.rounds[:-1]))]
     first, last = found.rounds[0], found.rounds[-1]
-    assert first.wrong > 10 and first.lists == -(-first.wrong // SPEC.shown) and not first.failed
+    assert first.wrong > 10 and first.lists == -(-first.wrong // SPEC.batch) and not first.failed
     assert {"Read carefully.", f"disease gout speaks for {yes}."} <= set(first.points)
     assert (last.right, last.wrong, last.lists) == (40, 0, 0) and len(found.rounds) < 9  # nothing left to learn from
     assert f"disease cold speaks for {no}." in last.points and found.advice == advise(last.points, "")
@@ -142,7 +142,7 @@ def test_the_critic_sees_no_case_that_was_right_and_no_regulator(cases: list[Cas
     assert shown and not any("Keep in mind" in p for p in prompts)
     for prompt in shown:
         answers = re.findall(r"Predicted: (.+)\nWhat happened: (.+)", prompt)
-        assert 0 < len(answers) <= SPEC.shown and all(predicted != happened for predicted, happened in answers)
+        assert 0 < len(answers) <= SPEC.batch and all(predicted != happened for predicted, happened in answers)
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -157,7 +157,7 @@ def test_whatever_the_critic_writes_the_final_list_is_short(tmp_path_factory, ca
         return "\n".join(f"{i + 1}. point {number}-{i}" for i in range(sizes[number % len(sizes)])) or "prose"
 
     store = tmp_path_factory.mktemp("any") / "s.jsonl"
-    spec = CoagentSpec(rounds=2, cases=60, shown=2, merged=merged)
+    spec = CoagentSpec(rounds=2, cases=60, batch=2, merged=merged)
     found = learn(cases, store, reply, spec=spec, play=playing(type("Stubborn", (Obedient,), {"label": _first})()))
     assert all(len(r.points) < MOST for r in found.rounds)
     assert found.cost.asked == len(asked) < 400

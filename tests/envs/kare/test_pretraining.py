@@ -118,7 +118,7 @@ def test_the_same_seed_gives_the_same_exercises(system: System[KareReading], mad
 def test_one_sentence_states_its_grades_of_the_name_it_begins_with(records: Records) -> None:
     assert records.world is not None
     cast = cast_of(records.world, records.names)
-    first, second = cast.known["disease"][:2]
+    first, second = cast.common["disease"][:2]
     text = f"{first} phenotype absent grade 1 course. {second} of {first} phenotype present grade 2 course."
     case = Case("s", 1, 1, text, (), records.task, 0, KareReading())
     [pieces, *_] = TemplateBuilder(cast).template(case, []).texts
