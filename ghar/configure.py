@@ -50,8 +50,8 @@ def _is_section(kind: object) -> TypeGuard[type]:
 
 def _schema(kind: Any) -> type | None:
     """The schema class of a section, also of one that may be null; None for a value."""
-    found = [part for part in (kind, *get_args(kind)) if _is_section(part)]
-    return found[0] if found else None
+    sections = [part for part in (kind, *get_args(kind)) if _is_section(part)]
+    return sections[0] if sections else None
 
 
 def leaf_keys(cls: type = Config, prefix: str = "", settings: type | None = None) -> list[str]:
@@ -81,11 +81,11 @@ def schema_of(cls: type) -> dict[str, tuple[Any, type | None]]:
 
 def key_types(settings: type, cls: type = Config, prefix: str = "") -> dict[str, Any]:
     """Full name -> annotation of every key, in the schema's order."""
-    found: dict[str, Any] = {}
+    types: dict[str, Any] = {}
     for name, (kind, schema) in schema_of(cls).items():
         section = settings if kind is Named else schema
-        found |= key_types(settings, section, f"{prefix}{name}.") if section else {prefix + name: kind}
-    return found
+        types |= key_types(settings, section, f"{prefix}{name}.") if section else {prefix + name: kind}
+    return types
 
 
 class _Nothing:

@@ -50,14 +50,14 @@ def planned_for(text: str) -> tuple[int, Device]:
 
     Raises BadInput, with the nearest name, for another text.
     """
-    found = re.fullmatch(r"(?:([1-9]\d*)x)?([a-z0-9-]+)", text.lower())
-    name = found[2] if found else text
+    match = re.fullmatch(r"(?:([1-9]\d*)x)?([a-z0-9-]+)", text.lower())
+    name = match[2] if match else text
     size = re.fullmatch(r"([1-9]\d*)gb", name)
-    if found is None or (size is None and name not in GPUS):
+    if match is None or (size is None and name not in GPUS):
         near = difflib.get_close_matches(name, GPUS, 1)
         raise BadInput(
             f"plan={text} names no GPU{f' (did you mean {near[0]}?)' if near else ''}: write true for this machine, or "
             f"processes and a GPU, as in 8xh100 or 4x48gb. Known: {', '.join(GPUS)}."
         )
     memory = float(size[1]) * 1e9 * (1 - KEPT) if size else GPUS[name] * GIB
-    return int(found[1] or 1), Device("cuda", int(memory), name)
+    return int(match[1] or 1), Device("cuda", int(memory), name)

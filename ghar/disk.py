@@ -100,7 +100,7 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def full_disk_told(
+def report_full_disk(
     folder: Path, then: str = "start the same command again, it goes on from its newest checkpoint."
 ) -> Iterator[None]:
     """Turn the error of a full disk under `folder`, whichever library met it, into BadInput; others pass through.
@@ -119,7 +119,7 @@ def full_disk_told(
         ) from error
 
 
-def told(error: BaseException) -> str | None:
+def explain_disk_error(error: BaseException) -> str | None:
     """A sentence for an error that a disk is to blame for, or one that it followed from; None for any other."""
     if isinstance(error, OSError) and error.errno in REASONS and not isinstance(error, ConnectionError):
         named = error.filename2 or error.filename
@@ -130,14 +130,14 @@ def told(error: BaseException) -> str | None:
         where = f"{named!s}" if named is not None else "A file"
         return f"{where} {REASONS[error.errno]}"
     before = error.__cause__ or error.__context__
-    said = None if before is None else told(before)
-    if said is None and is_full(error):
+    sentence = None if before is None else explain_disk_error(before)
+    if sentence is None and is_full(error):
         return f"A disk is full ({error}): make room and start the same command again."
-    return said
+    return sentence
 
 
 def is_full(error: BaseException) -> bool:
     """Whether an error, or one it followed from, says that the disk is full."""
-    known = isinstance(error, OSError) and error.errno in FULL
+    has_full_errno = isinstance(error, OSError) and error.errno in FULL
     before = error.__cause__ or error.__context__
-    return known or any(text in str(error) for text in SAID) or (before is not None and is_full(before))
+    return has_full_errno or any(text in str(error) for text in SAID) or (before is not None and is_full(before))

@@ -245,8 +245,8 @@ def read_reply(act: Act, completion: Completion, index: int) -> tuple[Turn, Repl
     TypeError for an answer that is no completion.
     """
     if not isinstance(completion, Completion) or not isinstance(completion.text, str):
-        told = f"{act.agent}'s policy answered {act.role!r} with {completion!r}"
-        raise TypeError(f"{told}: a policy's answer is a ghar.episode.Completion whose text is a str")
+        message = f"{act.agent}'s policy answered {act.role!r} with {completion!r}"
+        raise TypeError(f"{message}: a policy's answer is a ghar.episode.Completion whose text is a str")
     parsed = act.parse(completion.chosen or completion.text)
     readable, trainable = parsed.error is None, bool(completion.token_ids)
     turn = Turn(act.agent, act.role, index, act.step, completion, readable, trainable)

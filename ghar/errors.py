@@ -40,15 +40,15 @@ def fate(error: BaseException) -> str | None:
     """A sentence for an error, or one that it followed from, that is no fault of the code: what was saved stays."""
     if wanted := missing_extra(error):
         return wanted
-    found = FATES.get(type(error).__name__)
+    cause = FATES.get(type(error).__name__)
     if type(error).__name__ == "WrongWeights":
         return f"{error} What was saved stays. Start again with engine=hf, which holds no copy of the weights."
-    if found is None and "can't allocate memory" in str(error):  # torch on a CPU
-        found = FATES["MemoryError"]
+    if cause is None and "can't allocate memory" in str(error):  # torch on a CPU
+        cause = FATES["MemoryError"]
     if isinstance(error, RuntimeError) and any(words in str(error) for words in CUT_OFF):
-        found = "Another process of this run has ended: see what it says"
-    if found is not None:
-        said = (str(error).splitlines() or [""])[0][:200]
-        return f"{found}, then start the same command again ({said})."
+        cause = "Another process of this run has ended: see what it says"
+    if cause is not None:
+        first_line = (str(error).splitlines() or [""])[0][:200]
+        return f"{cause}, then start the same command again ({first_line})."
     before = error.__cause__ or error.__context__
     return None if before is None else fate(before)

@@ -92,18 +92,18 @@ def _read(pieces: Iterable[bytes], headers: Mapping[str, str], size: int) -> byt
         raise NoAnswer(f"an answer packed by {packing[:20]!r}")
     bits = PACKED[packing]
     unpacker = None if bits is None else zlib.decompressobj(bits)
-    found, came = bytearray(), 0
+    data, came = bytearray(), 0
     for piece in pieces:
         came += len(piece)
         try:
-            found += piece if unpacker is None else unpacker.decompress(piece, size + 1 - len(found))
+            data += piece if unpacker is None else unpacker.decompress(piece, size + 1 - len(data))
         except zlib.error:
             raise NoAnswer(f"an answer that is no {packing}") from None
-        if len(found) > size or came > size:
+        if len(data) > size or came > size:
             raise NoAnswer(f"an answer of more than {size / 1e6:g} MB")
         if time.monotonic() > _TRY.until:
             raise NoAnswer(LATE)
-    return bytes(found)
+    return bytes(data)
 
 
 class _Try(threading.local):

@@ -20,7 +20,7 @@ def stop_on_terminate() -> None:
 
 
 @contextmanager
-def stopped_told(then: str) -> Iterator[None]:
+def explain_interrupt(then: str) -> Iterator[None]:
     """For the duration, whoever stops the work leaves with this sentence in place of the launcher's own."""
     try:
         yield

@@ -105,10 +105,10 @@ def check(folder: Path, name: str) -> None:
         if rows is None:
             _warn(folder)
             return
-        if not (folder / name).is_file() or _as_told(folder, name, rows):
+        if not (folder / name).is_file() or _matches_ledger(folder, name, rows):
             return
-    known = any(row.get("name") == name for row in rows or ())
-    why = f"is damaged ({LEDGER} has another sum" if known else f"was written by no run ({LEDGER} does not name it"
+    is_listed = any(row.get("name") == name for row in rows or ())
+    why = f"is damaged ({LEDGER} has another sum" if is_listed else f"was written by no run ({LEDGER} does not name it"
     raise BadInput(f"{folder / name} {why}): take it from a backup, or run or evaluate again in another run_dir.")
 
 
@@ -128,18 +128,18 @@ def settle(folder: Path) -> None:
         append(folder, {"what": "removed", "name": last["name"]})
 
 
-def _as_told(folder: Path, name: str, rows: list[Row]) -> bool:
+def _matches_ledger(folder: Path, name: str, rows: list[Row]) -> bool:
     """Whether a file is as its newest line says; as the one before, too, where the newest is the ledger's last."""
     own = [row for row in rows if row["what"] in ("file", "removed") and row["name"] == name][-2:]
     if not own:
         return False
-    found = entry(name, folder / name)
+    actual = entry(name, folder / name)
     if own[-1] is not rows[-1]:
         own = own[-1:]
-    if any((row.get("size"), row.get("sha256")) == (found["size"], found["sha256"]) for row in own):
+    if any((row.get("size"), row.get("sha256")) == (actual["size"], actual["sha256"]) for row in own):
         return True
     # killed while a line was added: all rows before it are whole
-    torn = name.endswith(".jsonl") and len(own) == 2 and found["size"] < own[-1].get("size", 0)
+    torn = name.endswith(".jsonl") and len(own) == 2 and actual["size"] < own[-1].get("size", 0)
     return torn and _without_torn_line(folder / name) == (own[0].get("size"), own[0].get("sha256"))
 
 
@@ -157,9 +157,9 @@ def _lying_there(folder: Path) -> list[Row]:
 
 def _end(folder: Path) -> tuple[int, str]:
     """Where the next line goes, and the sum before it."""
-    known = _ends.get(folder / LEDGER)
-    if known is not None and known[0] == looks(folder / LEDGER):
-        return known[0][0], known[1]
+    end = _ends.get(folder / LEDGER)
+    if end is not None and end[0] == looks(folder / LEDGER):
+        return end[0][0], end[1]
     rows = read(folder) or []
     whole = (folder / LEDGER).read_bytes().rfind(b"\n") + 1
     return whole, rows[-1]["sum"] if rows else ""
@@ -179,8 +179,8 @@ def _sum(before: str, row: Mapping[str, Any]) -> str:
 
 
 def _warn(folder: Path) -> None:
-    known = folder.resolve()
-    if known not in _warned and any(True for pattern in KNOWN for _ in folder.glob(pattern)):
-        _warned.add(known)
+    path = folder.resolve()
+    if path not in _warned and any(True for pattern in KNOWN for _ in folder.glob(pattern)):
+        _warned.add(path)
         print(f"{folder} has no {LEDGER}: an earlier version wrote it, and nothing vouches for its numbers.",
               file=sys.stderr)  # fmt: skip

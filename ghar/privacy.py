@@ -60,26 +60,26 @@ class Destination:
 
 def destinations(config: Config) -> list[Destination]:
     """Everything that may leave this machine in a run of this configuration."""
-    found = []
+    targets = []
     if config.logger.wandb != "disabled":  # `wandb sync` would send offline files later
-        found.append(Destination(WANDB, "logger.wandb", "metrics, the configuration, episodes"))
+        targets.append(Destination(WANDB, "logger.wandb", "metrics, the configuration, episodes"))
         server = os.environ.get("WANDB_BASE_URL") or WANDB_SERVER
         if server.rstrip("/") != WANDB_SERVER and (host := host_of(server)) is not None:
-            found.append(Destination(host, "WANDB_BASE_URL", "metrics, the configuration, episodes"))
+            targets.append(Destination(host, "WANDB_BASE_URL", "metrics, the configuration, episodes"))
     for key, value in plain_values(asdict(config)):
         if isinstance(value, str):
             hosts = [host for address in ADDRESS.findall(value) if (host := host_of(address)) is not None]
-            found += [Destination(host, key, "prompts or queries") for host in hosts]
+            targets += [Destination(host, key, "prompts or queries") for host in hosts]
     cluster = os.environ.get("RAY_ADDRESS", "")
     if cluster and (config.ray is not None or config.rllib is not None):
         host = host_of(cluster if "://" in cluster else f"ray://{cluster}")
         if host is not None:
-            found.append(Destination(host, "RAY_ADDRESS", "cases, prompts and weights"))
+            targets.append(Destination(host, "RAY_ADDRESS", "cases, prompts and weights"))
     if (master := other_machine()) is not None:
-        found.append(Destination(master, "MASTER_ADDR", "episodes, prompts and weights"))
+        targets.append(Destination(master, "MASTER_ADDR", "episodes, prompts and weights"))
     if not hub_is_off():
-        found.append(Destination(HUB, "HF_HUB_OFFLINE", "names of models", patients=False))
-    return found
+        targets.append(Destination(HUB, "HF_HUB_OFFLINE", "names of models", patients=False))
+    return targets
 
 
 def other_machine() -> str | None:
@@ -113,12 +113,12 @@ def ask_gate(config: Config, credentialed: Callable[[], bool]) -> list[Destinati
     statistics off, keeps hubs out unless privacy.allow names huggingface.co, and opens the log of what is sent.
     """
     keep_quiet(config.privacy.allow)
-    found = destinations(config)
-    closed = [one for one in found if one.patients and one.name not in config.privacy.allow]
+    targets = destinations(config)
+    closed = [one for one in targets if one.patients and one.name not in config.privacy.allow]
     if closed and credentialed():
         raise BadInput("\n".join(_refusal(one.name, f" ({one.key})") for one in closed))
     keep_log(config)
-    return found
+    return targets
 
 
 def keep_log(config: Config) -> None:
@@ -187,11 +187,11 @@ def secret_in(value: str) -> bool:
 
 def masked(value: str) -> str:
     """A text whose addresses have no keys in their paths: what files, their names and messages show."""
-    return ADDRESS.sub(lambda found: PATH.sub(_masked_path, found[0], count=1), value)
+    return ADDRESS.sub(lambda match: PATH.sub(_masked_path, match[0], count=1), value)
 
 
-def _masked_path(found: re.Match[str]) -> str:
-    return found[1] + KEY_LIKE.sub(HIDDEN, found[2])
+def _masked_path(match: re.Match[str]) -> str:
+    return match[1] + KEY_LIKE.sub(HIDDEN, match[2])
 
 
 def plain_values(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -221,11 +221,11 @@ class SentLog:
     written: float = 0.0
     lock: Any = field(default_factory=RLock, repr=False)  # an engine of a server sends from many threads
 
-    def open(self, path: Path, found: Sequence[Destination], allow: Sequence[str]) -> None:
+    def open(self, path: Path, targets: Sequence[Destination], allow: Sequence[str]) -> None:
         """Keep the log in `path` from now on; the file is made with the first message."""
         self.close()
         self.path, self.sent = path, {}
-        self.about = {"allowed": list(allow), "destinations": [asdict(one) for one in found]}
+        self.about = {"allowed": list(allow), "destinations": [asdict(one) for one in targets]}
 
     def add(self, destination: str, what: str, size: int, messages: int = 1) -> None:
         """Count what is about to be sent. size: in bytes."""
@@ -262,9 +262,9 @@ def _count(sent: Sent, destination: str, what: str, messages: int, size: int) ->
 def _written(path: Path) -> Sent:
     """What the file says by now; nothing where there is none, or one that is no log."""
     try:
-        found = json.loads(path.read_text())["sent"]
+        sent = json.loads(path.read_text())["sent"]
         return {host: {what: {k: int(row[k]) for k in ("messages", "bytes")} for what, row in kinds.items()}
-                for host, kinds in found.items()}  # fmt: skip
+                for host, kinds in sent.items()}  # fmt: skip
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
 

@@ -57,14 +57,14 @@ def sign(folder: Path, mark: Provenance) -> None:
 def signed_mark(folder: Path) -> Provenance:
     """What this machine's GHAR has signed of a folder, every file of which is there as it was, and no other one;
     credentialed for anything else."""
-    found = seal.read_seal(folder)
-    if found is None:
+    content = seal.read_seal(folder)
+    if content is None:
         return UNKNOWN
-    about = found["about"]
+    about = content["about"]
     given = about.get("signature")
-    if not isinstance(given, str) or not hmac.compare_digest(given.encode(), _signature(found).encode()):
+    if not isinstance(given, str) or not hmac.compare_digest(given.encode(), _signature(content).encode()):
         return UNKNOWN
-    if set(seal.files_below(folder)) != set(found["files"]) or seal.fault(folder) is not None:
+    if set(seal.files_below(folder)) != set(content["files"]) or seal.fault(folder) is not None:
         return UNKNOWN
     return Provenance.of(about)
 
@@ -79,7 +79,7 @@ def learned_from_credentialed(path: Path) -> bool:
     is one of GHAR's (it has a manifest) without any mark. Models from elsewhere, which have neither, were
     trained on no one's patients here."""
     places = (path, path.parent / "sft")  # the weights of a step belong on the model that lies beside it
-    marks = [found for found in map(_mark_in, places) if found is not None]
+    marks = [mark for mark in map(_mark_in, places) if mark is not None]
     return any(marks) if marks else (path / "manifest.json").is_file()
 
 
@@ -100,9 +100,9 @@ def _mark_in(folder: Path) -> bool | None:
         return True
 
 
-def _signature(found: Mapping[str, Any]) -> str:
-    about = {name: value for name, value in found["about"].items() if name != "signature"}
-    signed = json.dumps({"files": found["files"], "about": about}, sort_keys=True)
+def _signature(content: Mapping[str, Any]) -> str:
+    about = {name: value for name, value in content["about"].items() if name != "signature"}
+    signed = json.dumps({"files": content["files"], "about": about}, sort_keys=True)
     return hmac.new(_key(), signed.encode(), hashlib.sha256).hexdigest()
 
 

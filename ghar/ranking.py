@@ -38,8 +38,8 @@ def propose(queries: np.ndarray, base: np.ndarray, k: int) -> tuple[np.ndarray, 
     for start in range(0, len(queries), BLOCK):
         products = queries[start : start + BLOCK] @ base.T
         near = np.argpartition(-products, k - 1, axis=1)[:, :k]
-        found = np.take_along_axis(products, near, 1)
-        order = np.lexsort((near, -found), axis=1)
+        near_scores = np.take_along_axis(products, near, 1)
+        order = np.lexsort((near, -near_scores), axis=1)
         rows[start : start + BLOCK] = np.take_along_axis(near, order, 1)
-        scores[start : start + BLOCK] = np.take_along_axis(found, order, 1)
+        scores[start : start + BLOCK] = np.take_along_axis(near_scores, order, 1)
     return scores, rows

@@ -29,31 +29,31 @@ def seal(
 ) -> None:
     """Write the sums of all files below a finished folder. about: kept with them; signed: makes a signature of both."""
     names = sorted(files_below(folder))
-    found: dict[str, Any] = {"files": dict(zip(names, _sums(folder, names), strict=True)), "about": dict(about or {})}
+    content: dict[str, Any] = {"files": dict(zip(names, _sums(folder, names), strict=True)), "about": dict(about or {})}
     if signed is not None:
-        found["about"]["signature"] = signed(found)
+        content["about"]["signature"] = signed(content)
     target, scratch = folder / SEAL, folder / f".{SEAL}"
-    scratch.write_text(json.dumps(found | {"sum": _sum_of(found)}, indent=1) + "\n")
+    scratch.write_text(json.dumps(content | {"sum": _sum_of(content)}, indent=1) + "\n")
     os.replace(scratch, target)  # a new file: the old one may have other names (hard links)
 
 
 def read_seal(folder: Path) -> dict[str, Any] | None:
     """The seal of a folder; None where it has none, or one that is damaged itself."""
     try:
-        found = json.loads((folder / SEAL).read_text())
-        own = found.pop("sum")
-        good = own == _sum_of(found) and isinstance(found["files"], dict) and isinstance(found["about"], dict)
+        content = json.loads((folder / SEAL).read_text())
+        own = content.pop("sum")
+        good = own == _sum_of(content) and isinstance(content["files"], dict) and isinstance(content["about"], dict)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return found if good else None
+    return content if good else None
 
 
 def fault(folder: Path) -> str | None:
     """What is wrong with a sealed folder, naming the file (and where in it); None when all is as it was sealed."""
-    found = read_seal(folder)
-    if found is None:
+    content = read_seal(folder)
+    if content is None:
         return f"{folder / SEAL} is missing or damaged"
-    names, wanted = list(found["files"]), list(found["files"].values())
+    names, wanted = list(content["files"]), list(content["files"].values())
     absent = next((name for name in names if not (folder / name).is_file()), None)
     if absent is not None:
         return f"{folder / absent} is missing"
@@ -104,10 +104,10 @@ def sound(folder: Path) -> bool:
 def identity(folder: Path) -> tuple[int, int] | None:
     """Which folder has this name now: another process may put a new one in its place. None where there is none."""
     try:
-        found = folder.stat()
+        stat = folder.stat()
     except FileNotFoundError:
         return None
-    return (found.st_dev, found.st_ino) if folder.is_dir() else None
+    return (stat.st_dev, stat.st_ino) if folder.is_dir() else None
 
 
 def remove(folder: Path, which: tuple[int, int] | None) -> None:
@@ -140,10 +140,10 @@ def _sums(folder: Path, names: list[str]) -> list[dict[str, Any]]:
     parts = [(i, at) for i, size in enumerate(sizes) for at in range(0, max(size, 1), BLOCK)]
     with ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1)) as pool:
         blocks = list(pool.map(lambda part: _block(folder / names[part[0]], part[1]), parts))
-    found: list[dict[str, Any]] = [{"size": size, "sha256": []} for size in sizes]
+    sums: list[dict[str, Any]] = [{"size": size, "sha256": []} for size in sizes]
     for (i, _), block in zip(parts, blocks, strict=True):
-        found[i]["sha256"].append(block)
-    return found
+        sums[i]["sha256"].append(block)
+    return sums
 
 
 def _block(path: Path, at: int) -> str:
@@ -164,5 +164,5 @@ def _looks(folder: Path, names: list[str]) -> tuple[Any, ...]:
     return tuple((name, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino) for name, s in stats)
 
 
-def _sum_of(found: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+def _sum_of(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -8,7 +8,7 @@ from typing import Any
 
 def leaves(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Full key to value of all that is no section itself: {"data": {"root": "x"}} is {"data.root": "x"}."""
-    found: dict[str, Any] = {}
+    leaf_values: dict[str, Any] = {}
     for name, value in values.items():
-        found |= leaves(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
-    return found
+        leaf_values |= leaves(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
+    return leaf_values

@@ -39,8 +39,8 @@ class TextList(Sequence[str]):
     @overload
     def __getitem__(self, index: slice) -> list[str]: ...
     def __getitem__(self, index: int | slice) -> str | list[str]:
-        found = range(len(self))[index]  # IndexError beyond the last one
-        return self.text(found) if isinstance(found, int) else [self.text(one) for one in found]
+        position = range(len(self))[index]  # IndexError beyond the last one
+        return self.text(position) if isinstance(position, int) else [self.text(one) for one in position]
 
 
 @dataclass(frozen=True, eq=False)

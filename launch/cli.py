@@ -36,29 +36,29 @@ COMMANDS: dict[str, tuple[str, tuple[str, ...], str]] = {
 
 def main() -> None:
     """Start the command that the command line names; exit code 2 for one that does not exist."""
-    known = {name: about for name, about in COMMANDS.items() if _there(about[0])}
+    commands = {name: about for name, about in COMMANDS.items() if _there(about[0])}
     words = sys.argv[1:]
     if not words or words[0] in ("--help", "-h", "help"):
-        print(usage(known))
+        print(usage(commands))
         return
     if words[0] == "--version":
         from ghar import __version__
 
         print(f"ghar {__version__}")
         return
-    if words[0] not in known:
-        near = difflib.get_close_matches(words[0], known, n=1)
+    if words[0] not in commands:
+        near = difflib.get_close_matches(words[0], commands, n=1)
         guess = f" Did you mean {near[0]}?" if near else ""
-        print(f"There is no command {words[0]}. Commands: {', '.join(known)}.{guess}", file=sys.stderr)
+        print(f"There is no command {words[0]}. Commands: {', '.join(commands)}.{guess}", file=sys.stderr)
         raise SystemExit(2)
-    module, before, _ = known[words[0]]
+    module, before, _ = commands[words[0]]
     sys.argv = [f"ghar {words[0]}", *before, *words[1:]]
     runpy.run_module(f"ghar.launch.{module}", run_name="__main__", alter_sys=True)
 
 
-def usage(known: dict[str, tuple[str, tuple[str, ...], str]]) -> str:
+def usage(commands: dict[str, tuple[str, tuple[str, ...], str]]) -> str:
     """What `ghar --help` prints."""
-    lines = [f"  {name:12} {about}" for name, (_, _, about) in known.items()]
+    lines = [f"  {name:12} {about}" for name, (_, _, about) in commands.items()]
     return "\n".join([(__doc__ or "").strip(), "", "Commands:", "", *lines])
 
 

@@ -36,14 +36,14 @@ def _lines() -> Iterator[str]:
 
 def _source(source: SourceColumns) -> Iterator[str]:
     read = sum(len(table.types) for table in source.tables.values())
-    known = sum(len(table.decided) for table in source.tables.values())
+    total = sum(len(table.decided) for table in source.tables.values())
     file = f"{FILES[source.title]}_columns.py"
     yield from ("", f"## {source.title}", "")
-    yield f"{read} of {known} columns of {len(source.tables)} tables are read ([{file}](../ghar/data/readers/{file}))."
+    yield f"{read} of {total} columns of {len(source.tables)} tables are read ([{file}](../ghar/data/readers/{file}))."
     yield from ("", "| table | read | ignored |", "|---|---|---|")
     for name, table in source.tables.items():
-        shown = f"{name} (never empty)" if table.never_empty else name
-        yield f"| {shown} | {_read(table)} | {_ignored(table)} |"
+        title = f"{name} (never empty)" if table.never_empty else name
+        yield f"| {title} | {_read(table)} | {_ignored(table)} |"
     yield from ("", "| tables never opened | reason |", "|---|---|")
     for reason, names in source.unread.items():
         yield f"| {', '.join(names.split())} | {reason} |"

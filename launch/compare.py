@@ -27,7 +27,7 @@ def main(arguments: Sequence[str]) -> None:
     """Read the command line and compare. Raises BadInput."""
     from ghar.errors import BadInput
     from ghar.inputs import missing
-    from ghar.launch.entry import known_system, load
+    from ghar.launch.entry import check_system, load
 
     lists = {name: _list(arguments, name) for name in LISTS}
     shared = [text for text in arguments if text.partition("=")[0] not in LISTS]
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> None:
         raise BadInput("task is missing: write task=read, or another task that the systems can all be put to.")
     entries: list[tuple[str, Config | None, str]] = []
     for name in lists["systems"]:
-        known_system(name)
+        check_system(name)
         try:
             config = load([f"system={name}", *shared])
             absent = " ".join(missing(config, training=False))

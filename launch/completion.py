@@ -62,8 +62,8 @@ def follow(line: str, whole: bool = True) -> list[str]:
     if "=" not in start:
         return _beginning(start, _keys(before))
     key, _, value = start.partition("=")
-    found = _beginning(value, _values(key, before))
-    return [f"{key}={one}" for one in found] if whole else found
+    values = _beginning(value, _values(key, before))
+    return [f"{key}={one}" for one in values] if whole else values
 
 
 def _beginning(start: str, words: Iterable[str]) -> list[str]:
@@ -92,8 +92,8 @@ def _choices(kind: object) -> list[str]:
     if get_origin(kind) is Literal:
         return [str(value) for value in get_args(kind)]
     parts = [part for part in get_args(kind) if part is not type(None)]
-    found = [value for part in parts for value in _choices(part)]
-    return [*found, "null"] if found and type(None) in get_args(kind) else found
+    values = [value for part in parts for value in _choices(part)]
+    return [*values, "null"] if values and type(None) in get_args(kind) else values
 
 
 def _groups() -> dict[str, list[str]]:

@@ -29,7 +29,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ghar.config import Config
 from ghar.configure import build, leaf_keys, nearest, section_keys, unknown_key
-from ghar.disk import told, user_cache
+from ghar.disk import explain_disk_error, user_cache
 from ghar.envs.system import settings_of
 from ghar.errors import BadInput, fate
 from ghar.extensions import is_module
@@ -84,7 +84,7 @@ def launch(job: Callable[[Config], None], sends: bool = True) -> None:
     # Hydra parses the command line again, and turns an exception of the task into exit code 1 and a traceback.
     @hydra.main(version_base=None, config_path=str(CONF), config_name="config")
     def task(values: DictConfig) -> None:
-        with _told() if not arguments.multirun else _noted(failed):
+        with _explain_errors() if not arguments.multirun else _noted(failed):
             config = _in_sweep(_checked(_plain(values)))
             if sends:
                 ask(config)
@@ -100,7 +100,7 @@ def plainly(job: Callable[[], None], usage: str) -> None:
     _find_own()
     _careful()
     sys.argv[1:] = helping.short(sys.argv[1:])
-    with _told():
+    with _explain_errors():
         if not _answered(usage):
             job()
 
@@ -125,7 +125,7 @@ def _careful() -> None:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _explain_errors() -> Iterator[None]:
     """Leave with a sentence for bad input, for a fault of disks, memory or engines, and when asked to stop."""
     try:
         yield
@@ -136,7 +136,7 @@ def _told() -> Iterator[None]:
             print(f"Stopped. {error.args[0] if error.args else GOES_ON}", file=sys.stderr)
         raise SystemExit(EXIT) from None
     except Exception as error:
-        sentence = told(error) or fate(error)
+        sentence = explain_disk_error(error) or fate(error)
         if sentence is None:
             raise
         _stop(BadInput(sentence), alone=True)
@@ -144,9 +144,9 @@ def _told() -> Iterator[None]:
 
 @contextmanager
 def _noted(failed: list[str]) -> Iterator[None]:
-    """As `_told`, for a job of a sweep: what is wrong with it is printed at once, and the next job begins."""
+    """As `_explain_errors`, for a job of a sweep: what is wrong with it is printed at once, and the next job begins."""
     try:
-        with _told():
+        with _explain_errors():
             yield
     except SystemExit as error:
         if error.code != 2:  # asked to stop
@@ -219,7 +219,7 @@ def choices(group: str) -> list[str]:
     return sorted(f.stem for f in (CONF / group).glob("*.yaml") if not f.stem.startswith("_"))
 
 
-def known_system(name: str) -> None:
+def check_system(name: str) -> None:
     """BadInput for the name of a system that there is not, with the nearest one; a name with a dot is a module."""
     if "." not in name and name not in choices("system"):
         raise BadInput(_no_choice("system", name))

@@ -42,16 +42,16 @@ def wish(arguments: Sequence[str]) -> str | None:
 
 def short(arguments: Sequence[str]) -> list[str]:
     """The arguments with --experiment NAME and --quick as Hydra writes them, +experiment=NAME."""
-    found: list[str] = []
+    overrides: list[str] = []
     words = iter(arguments)
     for word in words:
         name, equals, value = word.partition("=")
         if name == "--experiment":
             value = value if equals else next(words, "")
-            found.append(f"+experiment={value}")
+            overrides.append(f"+experiment={value}")
         else:
-            found.append("+experiment=quick" if word == "--quick" else word)
-    return found
+            overrides.append("+experiment=quick" if word == "--quick" else word)
+    return overrides
 
 
 def version() -> str:
@@ -65,12 +65,12 @@ def misplaced(arguments: Sequence[str], names: Sequence[str]) -> list[str]:
         name, equals, value = text.removeprefix("--").partition("=")
         if not text.startswith("--") or name in HYDRA:
             continue
-        known = name.replace("-", "_") if name.replace("-", "_") in names else name
-        if known not in names:
+        key = name.replace("-", "_") if name.replace("-", "_") in names else name
+        if key not in names:
             wrong.append(f"There is no option {text}: write key=value; --help lists all keys.")
             continue
         given = value if equals else next(iter(arguments[number + 1 :]), "VALUE")
-        wrong.append(f"{text} is not how keys are set: write {known}={given}.")
+        wrong.append(f"{text} is not how keys are set: write {key}={given}.")
     return wrong
 
 
@@ -94,7 +94,7 @@ def about(name: str, choices: Choices, settings: type, defaults: Callable[[], Ma
     if name in kinds:
         lines += [f"{name} must be {allowed(kinds[name])}."]
         lines += [meanings[name]] if meanings[name] else []
-        lines.append(f"default: {_shown(_default(name, defaults(), settings))}")
+        lines.append(f"default: {_format_default(_default(name, defaults(), settings))}")
         return "\n".join(lines)
     if name in choices:
         sign = "+" if name == "experiment" else ""
@@ -123,7 +123,7 @@ def _default(name: str, composed: Mapping[str, Any], settings: type) -> Any:
     return next((f.default for f in fields(settings) if f.name == name.rpartition(".")[2]), None)
 
 
-def _shown(value: object) -> str:
+def _format_default(value: object) -> str:
     if isinstance(value, tuple | list):
         return f"[{','.join(map(str, value))}]"
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
@@ -135,19 +135,19 @@ def _wrapped(head: str, text: str) -> list[str]:
 
 def _meanings(settings: type) -> dict[str, str]:
     """Full name of a key -> what the schema's comments say of it."""
-    found: dict[str, str] = {}
+    meanings: dict[str, str] = {}
 
     def read(cls: type, prefix: str) -> None:
         own = comments(cls)
         for field, kind in schema_of(cls).items():
             section = settings if kind[0] is Named else kind[1]
             if section is None:
-                found[prefix + field] = own.get(field, "")
+                meanings[prefix + field] = own.get(field, "")
             else:
                 read(section, f"{prefix}{field}.")
 
     read(Config, "")
-    return {key: found[key] for key in leaf_keys(settings=settings)}
+    return {key: meanings[key] for key in leaf_keys(settings=settings)}
 
 
 def comments(cls: type) -> dict[str, str]:
@@ -163,7 +163,7 @@ def comments(cls: type) -> dict[str, str]:
     }
     (node,) = ast.parse(source).body
     assert isinstance(node, ast.ClassDef)
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for item in node.body:
         if not isinstance(item, ast.AnnAssign) or not isinstance(item.target, ast.Name):
             continue
@@ -172,5 +172,5 @@ def comments(cls: type) -> dict[str, str]:
             above.insert(0, notes[line][0])
             line -= 1
         behind = [notes[item.end_lineno][0]] if item.end_lineno in notes else []
-        found[item.target.id] = " ".join([*above, *behind])
-    return found
+        texts[item.target.id] = " ".join([*above, *behind])
+    return texts

@@ -57,9 +57,9 @@ def _statistics(config: Config) -> tuple[dict[str, Any], str]:
     table["credentialed"] = cohort.credentialed
     lines = [text(table), *refused, *more]
     try:
-        drawn, shown = _drawn(Records(config, cohort))
+        drawn, split_lines = _drawn(Records(config, cohort))
         table |= drawn
-        lines.append(shown)
+        lines.append(split_lines)
     except BadInput as error:
         lines.append(f"  no split: {error}")
     if config.data.codes is not None:
@@ -80,8 +80,8 @@ def _drawn(records: Records) -> tuple[dict[str, Any], str]:
     from ghar.envs.system import drawn_samples
 
     task, splits = drawn_samples(records)
-    found = split_table(task, splits)
-    return {"drawn": {"task": task.name, "splits": found}}, split_text(task, found)
+    sizes = split_table(task, splits)
+    return {"drawn": {"task": task.name, "splits": sizes}}, split_text(task, sizes)
 
 
 def _tasks(cohort: Cohort, config: Config) -> tuple[dict[str, Any], list[str]]:

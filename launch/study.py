@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> None:
         if run.predictions is not None and not Path(run.predictions).is_dir():
             raise BadInput(f"predictions={run.name}:{run.predictions} is no folder: it holds COHORT-TASK.parquet.")
     numbers = run_study(shop)
-    count = sum("value" in cell for found in numbers.values() for row in found["cells"].values()
+    count = sum("value" in cell for table in numbers.values() for row in table["cells"].values()
                 for column in row.values() for cell in column.values())  # fmt: skip
     print(f"{count} numbers in {len(numbers)} tables: {shop.folder.path / 'report.html'}")
 
@@ -64,11 +64,11 @@ def check(paths: Sequence[str]) -> None:
     if not paths:
         raise BadInput("verify what? Write launch/study.py verify FOLDER.")
     for path in paths:
-        found = verify(Path(path))
-        print(f"{path}: {found.numbers} numbers recomputed from the predictions, the largest difference is "
-              f"{found.largest:.1e}; {found.by_sklearn} of them by scikit-learn as well.")  # fmt: skip
-        if found.wrong:
-            raise BadInput("\n".join(found.wrong[:20]))
+        report = verify(Path(path))
+        print(f"{path}: {report.numbers} numbers recomputed from the predictions, the largest difference is "
+              f"{report.largest:.1e}; {report.by_sklearn} of them by scikit-learn as well.")  # fmt: skip
+        if report.wrong:
+            raise BadInput("\n".join(report.wrong[:20]))
 
 
 def workshop(arguments: Sequence[str]) -> tuple[StudyJobs, bool]:
@@ -169,13 +169,13 @@ def _models(text: str) -> dict[str, str]:
     """Name -> folder of predictions=[NAME:FOLDER,...]."""
     from ghar.errors import BadInput
 
-    found: dict[str, str] = {}
+    models: dict[str, str] = {}
     for item in _list(text):
         name, colon, folder = item.partition(":")
         if not (name and colon and folder):
             raise BadInput(f"predictions has {item!r}: write NAME:FOLDER, where the folder has COHORT-TASK.parquet.")
-        found[name] = folder
-    return found
+        models[name] = folder
+    return models
 
 
 def _list(text: str) -> list[str]:

@@ -16,7 +16,7 @@ import torch
 from safetensors import SafetensorError
 
 from ghar.arrays import save_arrays
-from ghar.disk import full_disk_told, told
+from ghar.disk import explain_disk_error, report_full_disk
 from ghar.errors import BadInput
 
 
@@ -45,13 +45,13 @@ def test_full_disk(tmp_path: Path, write: Callable[[], None]):
     if not os.path.exists("/dev/full"):
         pytest.skip("no /dev/full here")
     with pytest.raises(BadInput, match=r"The disk of .* is full .*: make room and start the same command again"):
-        with full_disk_told(tmp_path):
+        with report_full_disk(tmp_path):
             write()
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), OSError(errno.EACCES, "no"), RuntimeError("shape mismatch")])
 def test_other_errors_pass(tmp_path: Path, error: Exception):
-    with pytest.raises(type(error)), full_disk_told(tmp_path):
+    with pytest.raises(type(error)), report_full_disk(tmp_path):
         raise error
 
 
@@ -59,13 +59,14 @@ def test_other_errors_pass(tmp_path: Path, error: Exception):
     errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOENT, errno.ENAMETOOLONG, errno.ELOOP, errno.EROFS, errno.EACCES,
 ])  # fmt: skip
 def test_every_kind_of_unusable_path_is_a_sentence_that_names_it(number: int) -> None:
-    sentence = told(OSError(number, os.strerror(number), "/data/runs"))
+    sentence = explain_disk_error(OSError(number, os.strerror(number), "/data/runs"))
     assert sentence is not None and sentence.startswith("/data/runs ") and "run_dir" in sentence
 
 
 def test_errors_of_sockets_stay_what_they_are() -> None:
-    assert told(ConnectionResetError(errno.ECONNRESET, "gone")) is None
-    assert told(TimeoutError(errno.ETIMEDOUT, "late")) is None and told(FileNotFoundError("x")) is None
+    assert explain_disk_error(ConnectionResetError(errno.ECONNRESET, "gone")) is None
+    assert explain_disk_error(TimeoutError(errno.ETIMEDOUT, "late")) is None
+    assert explain_disk_error(FileNotFoundError("x")) is None
 
 
 def test_paths_of_the_file_system_are_sentences(tmp_path: Path) -> None:
@@ -75,7 +76,7 @@ def test_paths_of_the_file_system_are_sentences(tmp_path: Path) -> None:
                     lambda: (tmp_path / "none" / "x").open("w"), lambda: (tmp_path / ("x" * 300)).touch()):  # fmt: skip
         with pytest.raises(OSError) as caught:
             attempt()
-        sentence = told(caught.value)
+        sentence = explain_disk_error(caught.value)
         assert sentence is not None and str(tmp_path) in sentence
 
 

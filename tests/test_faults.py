@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ghar.disk import REASONS, told
+from ghar.disk import REASONS, explain_disk_error
 from ghar.errors import BadInput, fate
 from ghar.interrupt import finishing
 from ghar.launch.entry import check
@@ -29,8 +29,9 @@ def test_a_disk_s_fault_is_told_whoever_met_it(number: int):
     wrapped = RuntimeError("saving failed")
     wrapped.__cause__ = error
     for one in (error, wrapped):
-        assert str(told(one)).startswith("/data/file.npy ")
-    assert told(OSError(errno.ENOENT, "gone", "x")) is None and told(ValueError("x")) is None
+        assert str(explain_disk_error(one)).startswith("/data/file.npy ")
+    assert explain_disk_error(OSError(errno.ENOENT, "gone", "x")) is None
+    assert explain_disk_error(ValueError("x")) is None
 
 
 def test_memory_and_engines_that_end_are_told_whoever_met_it():

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ghar.config import Config
-from ghar.disk import full_disk_told
+from ghar.disk import report_full_disk
 from ghar.errors import BadInput
 from ghar.llm.adapter import base_of, merge_and_unload
 from ghar.metrics.runfolder import RunFolder, write_whole
@@ -48,7 +48,7 @@ def export(config: Config) -> Path:
     if step is None:
         raise BadInput(f"{run / 'checkpoints'} holds no checkpoint of RL to export: train the run first.")
     target, partial = run / "export", run / ".export.partial"
-    with full_disk_told(run), _made(partial):
+    with report_full_disk(run), _made(partial):
         if config.model.finetune == "lora":  # while no other model is in memory
             _write_base(config, step.parent, partial / "base")
         actor, tokenizer = load_trained(config, step)

@@ -26,13 +26,13 @@ from typing import Any
 import torch
 
 from ghar.config import Config
-from ghar.disk import full_disk_told
+from ghar.disk import report_full_disk
 from ghar.envs import system as systems
 from ghar.envs.play import stage_of
 from ghar.envs.records import Records, of_credentialed
 from ghar.envs.system import DemoPretraining, System
 from ghar.errors import BadInput
-from ghar.interrupt import stopped_told
+from ghar.interrupt import explain_interrupt
 from ghar.metrics.logger import Logger, start_logger
 from ghar.metrics.runfolder import RunFolder
 from ghar.privacy import ask_gate, keep_log
@@ -141,10 +141,10 @@ def train(config: Config, make_workers: MakeWorkers = local) -> None:
     check_schedule(config.trainer)
     if config.trainer.method == "plain":
         check_plain(config)
-        with full_disk_told(Path(config.run_dir), AGAIN), stopped_told(AGAIN.capitalize()):
+        with report_full_disk(Path(config.run_dir), AGAIN), explain_interrupt(AGAIN.capitalize()):
             _in_folder(config, make_workers)
     else:
-        with full_disk_told(Path(config.run_dir)):
+        with report_full_disk(Path(config.run_dir)):
             _in_folder(config, make_workers)
 
 

@@ -43,16 +43,16 @@ class Exposure:
         return None if self.samples and self.hours is None else self.leaking / max(self.samples, 1)
 
 
-def as_plain(used: str, found: Mapping[str, Exposure]) -> dict[str, Any]:
+def as_plain(used: str, exposures: Mapping[str, Exposure]) -> dict[str, Any]:
     """What summary.json holds under "audit": the mode that a run used, and for each mode its numbers."""
-    scores = {mode: row.score for mode, row in found.items()}
+    scores = {mode: row.score for mode, row in exposures.items()}
     modes = {
         mode: {
             "samples": row.samples, "facts": row.facts, "late": row.late, "with_outcome": row.with_outcome,
             "at_outcome": row.at_outcome, "hours_ahead": row.hours,
             "leak_score": None if (score := scores[mode]) is None else round(score, 4),
         }
-        for mode, row in found.items()
+        for mode, row in exposures.items()
     }  # fmt: skip
     return {"used": used, "modes": modes}
 
@@ -68,9 +68,9 @@ def exposure(cohort: Cohort, samples: Sequence[Sample[Any]]) -> Exposure:
     )  # fmt: skip
     visits = [sample for sample in samples if isinstance(sample.history, tuple)]
     series = [sample for sample in samples if isinstance(sample.history, TimeSeries)]
-    shown = pl.concat([shown_in_visits(cohort, visits), shown_in_series(cohort, series)])
-    rows = shown.join(about, on="sample_id", how="left").collect(engine="streaming")
-    told = rows.filter((pl.col("recorded") >= pl.col("outcome")) | (pl.col("recorded").is_null()))
+    facts = pl.concat([collect_visit_facts(cohort, visits), collect_series_facts(cohort, series)])
+    rows = facts.join(about, on="sample_id", how="left").collect(engine="streaming")
+    leaks = rows.filter((pl.col("recorded") >= pl.col("outcome")) | (pl.col("recorded").is_null()))
     at = [s.sample_id for s in samples if s.outcome_time is not None and s.prediction_time >= s.outcome_time]
     waits = sorted(
         (s.outcome_time - s.prediction_time).total_seconds() / 3600 for s in samples if s.outcome_time is not None
@@ -79,30 +79,30 @@ def exposure(cohort: Cohort, samples: Sequence[Sample[Any]]) -> Exposure:
         samples=len(samples),
         facts=rows.height,
         late=late_rows(rows.lazy()).height,
-        with_outcome=told.height,
+        with_outcome=leaks.height,
         at_outcome=len(at),
-        leaking=len({*at, *told["sample_id"]}),
+        leaking=len({*at, *leaks["sample_id"]}),
         hours=waits[len(waits) // 2] if waits else None,
     )
 
 
-def shown_in_visits(cohort: Cohort, samples: Sequence[Sample]) -> pl.LazyFrame:
+def collect_visit_facts(cohort: Cohort, samples: Sequence[Sample]) -> pl.LazyFrame:
     """COLUMNS of everything that samples show."""
-    shown = [
+    facts = [
         (sample.sample_id, visit.visit_id, code, sample.prediction_time)
         for sample in samples
         for visit in sample.history
         for code in (*visit.diagnoses, *visit.procedures, *visit.medications)
     ]
     schema = {"sample_id": pl.String, "visit_id": pl.Int64, "code": pl.String, "prediction_time": TIME}
-    rows = pl.DataFrame(shown, schema, orient="row").lazy()
+    rows = pl.DataFrame(facts, schema, orient="row").lazy()
     wanted = rows.select("visit_id").unique()
     events = cohort.scan().select("visit_id", "code", "recorded").join(wanted, on="visit_id", how="semi")
     first = events.group_by("visit_id", "code").agg(pl.col("recorded").min())
     return rows.join(first, on=["visit_id", "code"], how="left", maintain_order="left").select(COLUMNS)
 
 
-def shown_in_series(cohort: Cohort, samples: Sequence[Sample[TimeSeries]]) -> pl.LazyFrame:
+def collect_series_facts(cohort: Cohort, samples: Sequence[Sample[TimeSeries]]) -> pl.LazyFrame:
     """COLUMNS of every value that samples show."""
     used = [np.unique(rows[rows >= 0]) for rows in (sample.history.source for sample in samples)]
     sample = pl.Series(np.repeat(np.arange(len(samples)), [len(rows) for rows in used]), dtype=pl.Int64)

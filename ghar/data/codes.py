@@ -81,11 +81,11 @@ class CodeSystems:
 def read_code_systems(folder: Path) -> CodeSystems:
     """Read what `folder` holds of the files above. Raises BadInput when it holds none, or one of another shape."""
     folder = Path(folder)
-    found = {path.name.split(".")[0].lower(): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    paths = {path.name.split(".")[0].lower(): path for path in sorted(folder.rglob("*")) if path.is_file()}
     absent: list[str] = []
 
     def pairs(stem: str, key: str, value: str) -> list[tuple[str, str]]:
-        path = next((found[name] for name in sorted(found) if _is(name, stem)), None)
+        path = next((paths[name] for name in sorted(paths) if _is(name, stem)), None)
         if path is None:
             absent.append(stem)
             return []
@@ -102,7 +102,7 @@ def read_code_systems(folder: Path) -> CodeSystems:
     }
     by_gsn = pairs("gsn_atc_ndc_mapping", "gsn", "atc")
     rxnorm = _counted(pairs("RxNorm_to_ATC", "RxNorm", "ATC"), str.strip)
-    path = found.get("ndc2rxnorm_mapping")
+    path = paths.get("ndc2rxnorm_mapping")
     absent += [] if path else ["ndc2rxnorm_mapping"]
     by_rxnorm = {ndc(code): rxnorm[cui] for code, cui in (_dictionary(path) if path else {}).items() if cui in rxnorm}
     by_ndc = pairs("gsn_atc_ndc_mapping", "ndc", "atc") if by_gsn else []
@@ -193,8 +193,8 @@ def _drug_target(
         return None, None
     words = WORD.findall(name)
     parts = (" ".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1))
-    known = [part for part in parts if part in names and sum(map(str.isalpha, part)) >= SHORTEST_PART]
-    target = class_by_route(names[max(known, key=len)], route) if known else None
+    matches = [part for part in parts if part in names and sum(map(str.isalpha, part)) >= SHORTEST_PART]
+    target = class_by_route(names[max(matches, key=len)], route) if matches else None
     return (target, "part") if target is not None else (None, None)
 
 

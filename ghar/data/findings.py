@@ -81,17 +81,17 @@ def with_findings(samples: Sequence[Sample], cohort: Cohort, root: Path | None) 
             shared[id(visit), words] = visit, replace(visit, about=words, dated=about.dated)
         return shared[id(visit), words][1]
 
-    found = []
+    new_samples = []
     for i, sample in enumerate(samples):
         if not sample.history:
-            found.append(sample)
+            new_samples.append(sample)
             continue
         *before, last = sample.history
         until = sample.prediction_time
         words = about.of(last, until, _day(last, sample))
-        shown = replace(last, about=words, values=tuple(values.get(i, ())), dated=about.dated)
-        found.append(replace(sample, history=(*(older(visit, until) for visit in before), shown)))
-    return found
+        current = replace(last, about=words, values=tuple(values.get(i, ())), dated=about.dated)
+        new_samples.append(replace(sample, history=(*(older(visit, until) for visit in before), current)))
+    return new_samples
 
 
 class _Descriptions:
@@ -103,8 +103,8 @@ class _Descriptions:
         events = cohort.scan().select("subject_id", "visit_id", "code", "numeric_value", "recorded")
         ages = events.filter(pl.col("code") == "AGE").select("visit_id", "numeric_value").drop_nulls().collect()
         sexes = events.filter(pl.col("code").is_in(list(SEXES))).select("subject_id", "code").collect()
-        known = pl.col("code").str.starts_with("ICU_ADMISSION/") & (pl.col("code") != "ICU_ADMISSION/UNKNOWN")
-        units = events.filter(known)
+        has_unit = pl.col("code").str.starts_with("ICU_ADMISSION/") & (pl.col("code") != "ICU_ADMISSION/UNKNOWN")
+        units = events.filter(has_unit)
         units = units.select("visit_id", "recorded", "code").drop_nulls().collect().sort("recorded")
         subjects = cohort.visits.select("visit_id", "subject_id")
         self.dated = "group" not in cohort.visits.columns
@@ -130,8 +130,8 @@ def _age(years: float) -> str:
 
 def _day(visit: Visit, sample: Sample) -> str | None:
     """Day of the stay that is predicted from; none where it would be the outcome, or the stay is another one."""
-    known = sample.outcome_time is not None and sample.prediction_time < sample.outcome_time
-    if not known or visit.visit_id != sample.visit_id or sample.prediction_time < visit.start:
+    is_before_outcome = sample.outcome_time is not None and sample.prediction_time < sample.outcome_time
+    if not is_before_outcome or visit.visit_id != sample.visit_id or sample.prediction_time < visit.start:
         return None
     return f"day {(sample.prediction_time - visit.start) // DAY + 1}"
 
@@ -140,11 +140,11 @@ def _values(cohort: Cohort, asked: pl.LazyFrame, items: Mapping[str, Item]) -> d
     """Number of the sample -> newest value of each item: results out of range, vital signs, other results."""
     measured = pl.col("code").str.contains("^(LAB|VITAL|LOINC)/") & ~pl.col("code").is_in(OF_BLOOD)
     words = pl.col("text_value").str.strip_chars(" _.")  # "___" stands for what was taken out
-    said = pl.col("numeric_value").is_not_null() | ~words.is_in(["", "HOLD"])  # HOLD: a tube that was kept
+    has_value = pl.col("numeric_value").is_not_null() | ~words.is_in(["", "HOLD"])  # HOLD: a tube that was kept
     events = cohort.scan()
     unit = pl.col("unit") if "unit" in events.collect_schema() else pl.lit(None, pl.String)  # of a MEDS folder
     rows = (
-        events.filter(measured & said)
+        events.filter(measured & has_value)
         .select("visit_id", "code", "time", "recorded", "numeric_value", "text_value", unit=unit)
         .join(asked, on="visit_id", how="inner", maintain_order="left")
         .filter((pl.col("recorded") <= pl.col("until")) & (pl.col("time") <= pl.col("until")))
@@ -153,15 +153,15 @@ def _values(cohort: Cohort, asked: pl.LazyFrame, items: Mapping[str, Item]) -> d
         .collect(engine="streaming")
         .sort("sample", "code")
     )
-    names, found = cohort.names(), defaultdict[int, list[tuple[int, str]]](list)
+    names, entries = cohort.names(), defaultdict[int, list[tuple[int, str]]](list)
     for sample, code, number, text, unit in rows.iter_rows():
         item = items.get(code) or Item(unit)
-        found[sample].append(_said(code, names.get(code) or code, number, text, item))
-    ordered = {sample: sorted(rows, key=lambda row: row[0]) for sample, rows in found.items()}
+        entries[sample].append(_describe_value(code, names.get(code) or code, number, text, item))
+    ordered = {sample: sorted(rows, key=lambda row: row[0]) for sample, rows in entries.items()}
     return {sample: [text for _, text in rows] for sample, rows in ordered.items()}
 
 
-def _said(code: str, name: str, number: float | None, text: str | None, item: Item) -> tuple[int, str]:
+def _describe_value(code: str, name: str, number: float | None, text: str | None, item: Item) -> tuple[int, str]:
     """Where a value stands (0: out of range, 1: vital sign, 2: other result), and how it is put."""
     kind, _, local = code.partition("/")
     words = " ".join((text or "").strip(" _").split())
@@ -211,9 +211,9 @@ def lab_items(root: Path) -> dict[str, Item]:
     further = [column for column in (unit, *RANGES) if column in _there(root, source, table)]
     opened = open_declared(root, source, table, [item, *further])
     ranges = [pl.col(c) if c in opened.columns else pl.lit(None, pl.Float64).alias(c) for c in RANGES]
-    said = pl.col(unit).str.strip_chars() if unit in opened.columns else pl.lit(None, pl.String)
+    raw_unit = pl.col(unit).str.strip_chars() if unit in opened.columns else pl.lit(None, pl.String)
     code = pl.concat_str(pl.lit("LAB/"), pl.col(item).cast(pl.String).str.strip_chars())
-    rows = opened.rows.head(LOOKED_AT).select(code.alias("code"), said.alias("unit"), *ranges).drop_nulls("code")
+    rows = opened.rows.head(LOOKED_AT).select(code.alias("code"), raw_unit.alias("unit"), *ranges).drop_nulls("code")
     house = pl.col("code").replace_strict(HOUSE, default=None, return_dtype=pl.String)
     same = house.is_null() | (house.str.to_lowercase() == pl.col("unit").str.to_lowercase())
     counted = (

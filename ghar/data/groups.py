@@ -49,20 +49,20 @@ def groups_of(
     """
     rarity = {s.sample_id: name for name, own in rarity_groups(train, samples).items() for s in own}
     ages, sexes, stays = _ages(cohort), _sexes(cohort), {} if root is None else _stays(root)
-    found: dict[str, dict[str, str | None]] = {}
+    groups: dict[str, dict[str, str | None]] = {}
     for sample in samples:
         race, admission, site = stays.get(sample.visit_id, (None, None, None))
-        shown = len(sample.history)
-        found[sample.sample_id] = {
+        visits = len(sample.history)
+        groups[sample.sample_id] = {
             "rarity": rarity.get(sample.sample_id),
             "age": _age(ages.get(sample.visit_id)),
             "sex": sexes.get(sample.subject_id),
             "race": race,
             "admission": admission,
-            "visits": "1" if shown <= 1 else "2-3" if shown <= 3 else "4 or more",
+            "visits": "1" if visits <= 1 else "2-3" if visits <= 3 else "4 or more",
             "site": site,
         }
-    return found
+    return groups
 
 
 def _ages(cohort: Cohort) -> Mapping[int, float]:

@@ -84,9 +84,9 @@ SYSTEMS = frozenset(
 def _slips(word: str) -> str:
     """A pattern of `word` with one letter left out, added or another, or two exchanged, as it is mistyped."""
     places = range(len(word))
-    found = {word[:i] + rest for i in places for rest in (word[i + 1 :], r"\w" + word[i + 1 :], r"[\w-]" + word[i:])}
-    found |= {word[:i] + word[i + 1] + word[i] + word[i + 2 :] for i in places[:-1]}
-    return rf"\b(?:{'|'.join(sorted(found))})\b"
+    slips = {word[:i] + rest for i in places for rest in (word[i + 1 :], r"\w" + word[i + 1 :], r"[\w-]" + word[i:])}
+    slips |= {word[:i] + word[i + 1] + word[i] + word[i + 2 :] for i in places[:-1]}
+    return rf"\b(?:{'|'.join(sorted(slips))})\b"
 
 
 ABBREVIATIONS = (
@@ -149,11 +149,11 @@ class Heading:
 def find_headings(text: str, own: Mapping[str, str]) -> list[Heading]:
     """All headings of a text in order. own: further ones, by their plain words, and the part they are of."""
     plain_own = {plain(name): part for name, part in own.items()}
-    found = {m.start(): one for m in LINE.finditer(text) if (one := _heading(m, plain_own)) is not None}
+    headings = {m.start(): one for m in LINE.finditer(text) if (one := _heading(m, plain_own)) is not None}
     for match in LATE_LINE.finditer(text):
-        if match.start() not in found:
-            found[match.start()] = Heading("on discharge", "discharge", LATE, match.start(), match.start())
-    return [found[start] for start in sorted(found)]
+        if match.start() not in headings:
+            headings[match.start()] = Heading("on discharge", "discharge", LATE, match.start(), match.start())
+    return [headings[start] for start in sorted(headings)]
 
 
 def plain(name: str) -> str:

@@ -64,14 +64,14 @@ class CodeMap:
 
     def samples(self, samples: Sequence[Sample]) -> list[Sample]:
         """The samples, with the visits they show in mapped codes; a code that several become stands once, first."""
-        known: dict[int, tuple[Visit, Visit]] = {}  # by id(); the visit is kept, so that its id stays its own
+        cache: dict[int, tuple[Visit, Visit]] = {}  # by id(); the visit is kept, so that its id stays its own
 
         def mapped(visit: Visit) -> Visit:
-            found = known.get(id(visit))
-            if found is None:
+            entry = cache.get(id(visit))
+            if entry is None:
                 codes = {k: tuple(dict.fromkeys(self.swap.get(c, c) for c in getattr(visit, k))) for k in KIND_NAMES}
-                found = known[id(visit)] = visit, replace(visit, **codes)
-            return found[1]
+                entry = cache[id(visit)] = visit, replace(visit, **codes)
+            return entry[1]
 
         return [replace(sample, history=tuple(map(mapped, sample.history))) for sample in samples]
 
@@ -170,9 +170,9 @@ def _used(mapping: pl.DataFrame, vocabularies: Collection[str] | None) -> pl.Dat
 def add_names(cohort: Cohort, systems: CodeSystems) -> Cohort:
     """The cohort with names for codes that had none but their own (ICD codes missing from a source's dictionary)."""
     own = pl.col("code").str.replace("^[^/]*/", "")
-    known = pl.col("code").replace_strict(systems.names, default=None, return_dtype=TEXT)
+    system_name = pl.col("code").replace_strict(systems.names, default=None, return_dtype=TEXT)
     nameless = pl.col("description").is_null() | (pl.col("description") == own)
-    named = pl.when(nameless).then(pl.coalesce(known, "description")).otherwise("description")
+    named = pl.when(nameless).then(pl.coalesce(system_name, "description")).otherwise("description")
     return replace(cohort, codes=cohort.codes.with_columns(description=named))
 
 
@@ -222,9 +222,9 @@ def drug_keys(root: Path) -> pl.DataFrame:
         rows = rows.filter(pl.col("drug_type").str.strip_chars().str.to_uppercase().ne_missing("BASE"))
     drug = pl.col(needed["drug"]).str.strip_chars().str.to_lowercase()
     there = {**needed, **{column: column for column in optional}}
-    said = {key: pl.col(there[key]) if key in there else pl.lit(None, TEXT) for key in KEYS}
+    key_columns = {key: pl.col(there[key]) if key in there else pl.lit(None, TEXT) for key in KEYS}
     keys = rows.filter(drug.is_not_null() & (drug != "")).select(
-        pl.concat_str(pl.lit("DRUG/"), drug).alias("code"), **said
+        pl.concat_str(pl.lit("DRUG/"), drug).alias("code"), **key_columns
     )
     counted = keys.group_by("code", *KEYS).agg(pl.len().cast(pl.Int64).alias("rows"))
     return counted.collect(engine="streaming").sort("code", *KEYS)

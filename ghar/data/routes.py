@@ -52,17 +52,17 @@ WANTED: Mapping[Route, tuple[str, ...]] = {
 
 def route_of(text: str | None) -> Route | None:
     """The route that a source's text means, None for one that says nothing ("MISC", "DEVICE")."""
-    said = (text or "").strip().upper()
-    return next((route for pattern, route in SPELLINGS if re.search(pattern, said)), None) if said else None
+    spelling = (text or "").strip().upper()
+    return next((route for pattern, route in SPELLINGS if re.search(pattern, spelling)), None) if spelling else None
 
 
 def route_of_drug(name: str, route: Route | None) -> Route | None:
     """The route of a drug that its name tells ("mupirocin nasal ointment"), else the one that most orders have; an eye
     ointment is one for the eye."""
-    told: Route | None = next((form for pattern, form in FORMS if re.search(pattern, name)), None)
-    if told is None or (told == "skin" and route in ("eye", "ear", "nasal", "vaginal")):
+    named_route: Route | None = next((form for pattern, form in FORMS if re.search(pattern, name)), None)
+    if named_route is None or (named_route == "skin" and route in ("eye", "ear", "nasal", "vaginal")):
         return route
-    return told
+    return named_route
 
 
 def class_by_route(counts: Mapping[str, int], route: Route | None) -> str | None:

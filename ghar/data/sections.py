@@ -63,11 +63,11 @@ class NoteSection:
 def split_sections(text: str, own: Own = ()) -> tuple[NoteSection, ...]:
     """The sections of a report in order; together they hold all of it but the headings. One that knows no heading is
     a single section `HEAD`. own: headings of a source of its own, and what they mean."""
-    found = _headings(text, own)
-    first = found[0].start if found else len(text)
+    headings = _headings(text, own)
+    first = headings[0].start if headings else len(text)
     cut = _head(text, first)
-    for number, heading in enumerate(found, 1):
-        end = found[number].start if number < len(found) else len(text)
+    for number, heading in enumerate(headings, 1):
+        end = headings[number].start if number < len(headings) else len(text)
         if heading.part == "demography":
             cut += _head(text, end, heading.end)
         else:
@@ -101,21 +101,21 @@ def _head(text: str, end: int, start: int = 0) -> list[tuple[str, str, int, int]
 def _headings(text: str, own: Own) -> list[Heading]:
     """The lines that begin a section. Phases follow each other: a main heading of an earlier phase within a later one
     ("Medications:" in the instructions) is part of the text there."""
-    found = find_headings(text, dict(own))
-    if not any(heading.telling for heading in found):
+    headings = find_headings(text, dict(own))
+    if not any(heading.telling for heading in headings):
         visits = [m for m in VISIT_LINES.finditer(text)]
-        if visits or not found:
+        if visits or not headings:
             return _in_phases(
                 [Heading(m["heading"].lower(), VISIT_HEADINGS[m["heading"].lower()], "main", m.start(), m.end())
                  for m in visits]
             )  # fmt: skip
-    return _in_phases(found)
+    return _in_phases(headings)
 
 
-def _in_phases(found: list[Heading]) -> list[Heading]:
+def _in_phases(headings: list[Heading]) -> list[Heading]:
     kept: list[Heading] = []
     reached = 0  # by main headings
-    for heading in found:
+    for heading in headings:
         phase, before = _phase(heading.part), kept[-1].kind if kept else ""
         if heading.part == "demography" and (not kept or kept[-1].part == "demography"):
             continue  # one more line about who the patient is
@@ -146,21 +146,21 @@ def section_text(sections: tuple[NoteSection, ...], *headings: str) -> str:
 
 def sentences(text: str) -> list[str]:
     """Sentences and lines of a text, without blanks around them."""
-    found = (sentence.strip() for line in text.split("\n") for sentence in segment("en", line))
-    return [sentence for sentence in found if sentence]
+    pieces = (sentence.strip() for line in text.split("\n") for sentence in segment("en", line))
+    return [sentence for sentence in pieces if sentence]
 
 
 def background(sections: tuple[NoteSection, ...], parts: tuple[str, ...], budget: int) -> str:
     """What may be shown of a report: `parts` without sentences of hindsight, at most `budget` words; where that is too
     few, the longest sections are cut first."""
-    shown = []
+    texts = []
     for section in sections:
         if section.part in parts:
             kept = [line for line in section.text.split("\n") if line.strip()]
             lines = [" ".join(s for s in sentences(line) if not HINDSIGHT.search(s)) for line in kept]
-            shown.append((section.heading, " ".join(line for line in lines if line).split()))
-    limit = longest_allowed([len(words) for _, words in shown], budget)
-    return "\n".join(f"{heading}: {' '.join(words[:limit])}" for heading, words in shown if words[:limit])
+            texts.append((section.heading, " ".join(line for line in lines if line).split()))
+    limit = longest_allowed([len(words) for _, words in texts], budget)
+    return "\n".join(f"{heading}: {' '.join(words[:limit])}" for heading, words in texts if words[:limit])
 
 
 def longest_allowed(lengths: list[int], budget: int) -> int:

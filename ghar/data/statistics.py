@@ -27,7 +27,7 @@ def dataset_table(cohort: Cohort, tasks: Mapping[str, tuple[Task, Sequence[Sampl
     visits = cohort.visits
     people = cohort.scan().select(pl.col("subject_id").n_unique()).collect(engine="streaming").item()
     uses = {k: [code for v in cohort.shown.visits.values() for code in getattr(v, k)] for k in KIND_NAMES}
-    shown = _shown(tasks["los"][1]) if "los" in tasks else {}
+    averages = _average_codes(tasks["los"][1]) if "los" in tasks else {}
     return {
         "name": cohort.name,
         "generated": cohort.generated,
@@ -40,7 +40,7 @@ def dataset_table(cohort: Cohort, tasks: Mapping[str, tuple[Task, Sequence[Sampl
             kind: {
                 "different": len(set(uses[kind])),
                 "per visit": len(uses[kind]) / max(visits.height, 1),
-                "shown": shown.get(kind),
+                "shown": averages.get(kind),
             }
             for kind in KIND_NAMES
         },
@@ -51,14 +51,14 @@ def dataset_table(cohort: Cohort, tasks: Mapping[str, tuple[Task, Sequence[Sampl
 
 def task_row(cohort: Cohort, task: Task, samples: Sequence[Sample]) -> Table:
     """Samples, patients, label balance, visits shown, and how many codes are shown before they were recorded."""
-    labels, found = Counter(sample.label for sample in samples), exposure(cohort, samples)
+    labels, leakage = Counter(sample.label for sample in samples), exposure(cohort, samples)
     return {
         "samples": len(samples),
         "patients": len({sample.subject_id for sample in samples}),
         "visits shown": sum(len(sample.history) for sample in samples) / max(len(samples), 1),
         "labels": {label: labels[i] for i, label in enumerate(task.labels)},
-        "codes shown too early": found.late,
-        "leak score": found.score,
+        "codes shown too early": leakage.late,
+        "leak score": leakage.score,
     }
 
 
@@ -88,11 +88,11 @@ def _split_row(task: Task, samples: Sequence[Any]) -> Table:
 
 def _sizes(samples: Sequence[Any]) -> Table:
     """Samples, patients, and what samples show together."""
-    shown = Counter[str]()
+    counts = Counter[str]()
     for sample in samples:
-        shown.update(_shows(getattr(sample, "history", None)))
+        counts.update(_shows(getattr(sample, "history", None)))
     people = len({sample.subject_id for sample in samples})
-    return {"samples": len(samples), "patients": people, "shown": dict(shown)}
+    return {"samples": len(samples), "patients": people, "shown": dict(counts)}
 
 
 def _shows(history: object) -> dict[str, int]:
@@ -117,8 +117,8 @@ def split_text(task: Task, table: Table) -> str:
 
 def _sizes_text(row: Table) -> str:
     samples = max(row["samples"], 1)
-    shown = "".join(f"   {what} per sample {n / samples:.2f}" for what, n in row["shown"].items())
-    return f"samples {row['samples']:,}   patients {row['patients']:,}{shown}"
+    averages = "".join(f"   {what} per sample {n / samples:.2f}" for what, n in row["shown"].items())
+    return f"samples {row['samples']:,}   patients {row['patients']:,}{averages}"
 
 
 def text(table: Table) -> str:
@@ -129,8 +129,8 @@ def text(table: Table) -> str:
         lines.append(f"  {without:,} patients have events and no visit, so that no task of visits asks about them")
     lines.append(f"  visits per patient {table['visits per patient']:.4f}")
     for kind, row in table["codes"].items():
-        shown = "" if row["shown"] is None else f"   shown per sample (los) {row['shown']:.4f}"
-        lines.append(f"  {kind:<12} different {row['different']:>7,}   per visit {row['per visit']:.4f}{shown}")
+        average = "" if row["shown"] is None else f"   shown per sample (los) {row['shown']:.4f}"
+        lines.append(f"  {kind:<12} different {row['different']:>7,}   per visit {row['per visit']:.4f}{average}")
     for name, row in table["tasks"].items():
         total = max(row["samples"], 1)
         balance = "  ".join(f"{label}: {n:,} ({n / total:.1%})" for label, n in row["labels"].items())
@@ -148,7 +148,7 @@ def text(table: Table) -> str:
     return "\n".join(lines)
 
 
-def _shown(samples: Sequence[Sample]) -> dict[str, float]:
+def _average_codes(samples: Sequence[Sample]) -> dict[str, float]:
     """Codes a sample shows on average, by kind."""
     return {
         kind: sum(len(getattr(visit, kind)) for sample in samples for visit in sample.history) / max(len(samples), 1)

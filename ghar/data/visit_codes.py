@@ -72,14 +72,14 @@ class VisitCodes:
 
     def until(self, visit: Visit, time: int) -> Visit:
         """The visit with the codes that were known at `time` (microseconds)."""
-        end, shown = self.begins[visit.visit_id], {}
+        end, changes = self.begins[visit.visit_id], {}
         for kind in KIND_NAMES:
             codes = getattr(visit, kind)
             begin, end = end, end + len(codes)
-            known = self._recorded[begin:end] <= time
-            if not known.all():
-                shown[kind] = tuple(code for code, seen in zip(codes, known, strict=True) if seen)
-        return replace(visit, **shown) if shown else visit
+            mask = self._recorded[begin:end] <= time
+            if not mask.all():
+                changes[kind] = tuple(code for code, seen in zip(codes, mask, strict=True) if seen)
+        return replace(visit, **changes) if changes else visit
 
 
 def kinds_of(codes: pl.DataFrame) -> pl.Series:
@@ -89,8 +89,8 @@ def kinds_of(codes: pl.DataFrame) -> pl.Series:
     """
     prefix = pl.col("code").str.extract("^([^/]*)/")
     usual = prefix.replace_strict(KINDS, default=None, return_dtype=pl.String)
-    told = [pl.col("kind")] if "kind" in codes.columns else []
-    return codes.select(kind=pl.coalesce(*told, usual))["kind"]
+    own_kind = [pl.col("kind")] if "kind" in codes.columns else []
+    return codes.select(kind=pl.coalesce(*own_kind, usual))["kind"]
 
 
 @contextmanager
@@ -131,8 +131,8 @@ def collect_visit_codes(rows: pl.DataFrame, codes: pl.DataFrame, visits: pl.Data
     named = picked(codes["code"].to_list(), rows["code"].to_list())  # a slice of a tuple is a tuple
     bounds = rows["slot"].search_sorted(pl.int_range(3 * visits.height + 1, eager=True)).to_list()
     cuts = zip(bounds[0:-1:3], bounds[1::3], bounds[2::3], bounds[3::3], strict=True)
-    shown, begins = {}, {}
+    by_id, begins = {}, {}
     for (visit_id, start), (a, b, c, d) in zip(visits.select("visit_id", "start").iter_rows(), cuts, strict=True):
-        shown[visit_id] = Visit(visit_id, start, named[a:b], named[b:c], named[c:d])
+        by_id[visit_id] = Visit(visit_id, start, named[a:b], named[b:c], named[c:d])
         begins[visit_id] = a
-    return VisitCodes(shown, rows["recorded"], begins)
+    return VisitCodes(by_id, rows["recorded"], begins)

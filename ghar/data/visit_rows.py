@@ -45,5 +45,5 @@ def visit_rows(cohort: CodedVisits) -> pl.DataFrame:
     )
     slot = pl.col("key") // n
     # By slot and place, as one number again: `at` is below 2**32.
-    found = rows.sort(slot * 2**32 + pl.col("at"))
-    return found.select(slot=slot, code=(pl.col("key") % n).cast(pl.UInt32), recorded="recorded")
+    sorted_rows = rows.sort(slot * 2**32 + pl.col("at"))
+    return sorted_rows.select(slot=slot, code=(pl.col("key") % n).cast(pl.UInt32), recorded="recorded")

@@ -98,8 +98,8 @@ def ingredient(name: str, has: Callable[[str], bool]) -> tuple[str, str] | None:
     A brand counts as its ingredient. Of several ingredients the first one counts, those in which drugs are dissolved
     last; of names that begin at one word the longest. None where none is known.
     """
-    found = list(_ingredients(name, has))
-    return min(found, key=lambda pair: pair[1] in VEHICLES, default=None)
+    matches = list(_ingredients(name, has))
+    return min(matches, key=lambda pair: pair[1] in VEHICLES, default=None)
 
 
 def _ingredients(name: str, has: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
@@ -109,7 +109,7 @@ def _ingredients(name: str, has: Callable[[str], bool]) -> Iterator[tuple[str, s
     while i < len(words):
         lengths = range(min(5, len(words) - i), 0, -1)
         spans = ((length, " ".join(words[i : i + length])) for length in lengths)
-        hit = next(((length, span, known) for length, span in spans if (known := substance(span, has))), None)
+        hit = next(((length, span, key) for length, span in spans if (key := substance(span, has))), None)
         if hit is None:
             i += 1
             continue

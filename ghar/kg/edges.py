@@ -63,8 +63,8 @@ def read_any(path: Path) -> pl.DataFrame:
 
 def nodes_beside(path: Path) -> Path | None:
     """The table of nodes in the folder of a table of edges; None where there is none."""
-    found = [p for p in sorted(path.parent.glob("*")) if p.name.lower().startswith("nodes") and p != path]
-    return next((p for p in found if p.name.lower().endswith(SUFFIXES)), None)
+    paths = [p for p in sorted(path.parent.glob("*")) if p.name.lower().startswith("nodes") and p != path]
+    return next((p for p in paths if p.name.lower().endswith(SUFFIXES)), None)
 
 
 def as_primekg(rows: pl.DataFrame, path: Path) -> pl.DataFrame:
@@ -78,10 +78,10 @@ def as_primekg(rows: pl.DataFrame, path: Path) -> pl.DataFrame:
     beside, own = nodes_beside(path), [seen.get(f"{ends[side]}_type") for side in (0, 2)]
     if own[0] is not None and own[1] is not None:
         kinds = [rows[name].cast(pl.String).str.strip_chars() for name in own if name is not None]
-        told = [
+        parts = [
             pl.DataFrame({"id": edges[end], "kind": kind}) for end, kind in zip(("head", "tail"), kinds, strict=True)
         ]
-        nodes = pl.concat(told).unique(maintain_order=True).with_columns(name=pl.col("id"))
+        nodes = pl.concat(parts).unique(maintain_order=True).with_columns(name=pl.col("id"))
     elif beside is not None:
         nodes = _nodes(beside)
     else:
@@ -112,12 +112,12 @@ def _joined(edges: pl.DataFrame, nodes: pl.DataFrame, path: Path) -> pl.DataFram
     nodes = nodes.with_columns(kind=kind.replace(SAME), name=pl.coalesce("name", "id"))
     nodes = nodes.unique("id", keep="first", maintain_order=True).with_row_index("index")
     nodes = nodes.select("id", "kind", "name", pl.col("index").cast(pl.String), source=pl.lit(path.name.split(".")[0]))
-    found = edges.with_columns(display_relation=pl.col("relation").str.replace_all("_", " "))
+    table = edges.with_columns(display_relation=pl.col("relation").str.replace_all("_", " "))
     for end, column in (("x", "head"), ("y", "tail")):
         about = {"index": f"{end}_index", "kind": f"{end}_type", "name": f"{end}_name", "source": f"{end}_source"}
-        found = found.join(nodes.rename(about), left_on=column, right_on="id", how="left", maintain_order="left")
-        lost = found[f"{end}_type"].is_null() & found[column].is_not_null()
+        table = table.join(nodes.rename(about), left_on=column, right_on="id", how="left", maintain_order="left")
+        lost = table[f"{end}_type"].is_null() & table[column].is_not_null()
         if lost.any():
             row = lost.arg_max() or 0
-            raise BadInput(f"{path}, row {row + 1}: node {found[column][row]!r} has no type: add it to the nodes.")
-    return found.rename({"head": "x_id", "tail": "y_id"})
+            raise BadInput(f"{path}, row {row + 1}: node {table[column][row]!r} has no type: add it to the nodes.")
+    return table.rename({"head": "x_id", "tail": "y_id"})

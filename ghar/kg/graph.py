@@ -80,12 +80,12 @@ class KnowledgeGraph:
 
     def edges_of(self, node: int, path: int | None = None) -> np.ndarray:
         """The edges that touch `node`, ascending; of one meta-path, or of all."""
-        found = []
+        edges = []
         for p in range(self.num_paths) if path is None else (path,):
             leaving = np.arange(self.out_start[p, node], self.out_start[p, node + 1])
             entering = self.in_edge[self.in_start[p, node] : self.in_start[p, node + 1]]
-            found += [leaving, entering]
-        return np.unique(np.concatenate([np.empty(0, np.int64), *found]))
+            edges += [leaving, entering]
+        return np.unique(np.concatenate([np.empty(0, np.int64), *edges]))
 
     def neighbours(self, node: int, path: int | None = None) -> np.ndarray:
         """The nodes one edge away from `node`, in either direction, ascending; along one meta-path, or along all."""

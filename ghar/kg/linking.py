@@ -74,12 +74,12 @@ class Links:
 
         Codes of one text may lead to several nodes; the first code in the alphabet decides.
         """
-        found: dict[str, str] = {}
+        names: dict[str, str] = {}
         for code, text in sorted(chart_names(described).items()):
             node = self.nodes.get(code)
             if node is not None and graph.names[node].lower() != text.lower():
-                found.setdefault(text, graph.names[node])
-        return found
+                names.setdefault(text, graph.names[node])
+        return names
 
 
 def chart_names(described: Mapping[str, str]) -> dict[str, str]:
@@ -138,9 +138,9 @@ def link_groups(links: Links, members: pl.DataFrame, own: Links) -> Links:
     for code, group, events in members.select("code", "target", "events").iter_rows():
         if code in own.nodes and group not in links.nodes:
             ballots[group][own.nodes[code]] += events
-    found = {group: min(votes, key=lambda node: (-votes[node], node)) for group, votes in ballots.items()}
-    counts = {**links.counts, MEMBER: len(found), "unlinked": links.counts["unlinked"] - len(found)}
-    return Links({**links.nodes, **found}, {**links.rules, **dict.fromkeys(found, MEMBER)}, counts)
+    group_nodes = {group: min(votes, key=lambda node: (-votes[node], node)) for group, votes in ballots.items()}
+    counts = {**links.counts, MEMBER: len(group_nodes), "unlinked": links.counts["unlinked"] - len(group_nodes)}
+    return Links({**links.nodes, **group_nodes}, {**links.rules, **dict.fromkeys(group_nodes, MEMBER)}, counts)
 
 
 def _references(path: Path, graph: KnowledgeGraph) -> References:
@@ -155,13 +155,13 @@ def _references(path: Path, graph: KnowledgeGraph) -> References:
     if missing:
         raise BadInput(f"{path} lacks the column {missing[0]}; it needs {', '.join(REFERENCE_COLUMNS)}.")
     mondo = _mondo_nodes(graph)
-    found: dict[tuple[str, str], set[int]] = defaultdict(set)
+    references: dict[tuple[str, str], set[int]] = defaultdict(set)
     rows = table.filter(pl.col.ontology.is_in(list(ONTOLOGIES.values()))).select(REFERENCE_COLUMNS).drop_nulls()
     for code, ontology, number in rows.rows():
         # Ranges such as "A00-A09" are chapters; "+" and "*" mark the two sides of a dagger pair.
         if "-" not in code and (node := mondo.get(number.lstrip("0"))) is not None:
-            found[ontology, re.sub(r"[^A-Z0-9]", "", code.upper())].add(node)
-    return {key: tuple(sorted(nodes)) for key, nodes in found.items()}
+            references[ontology, re.sub(r"[^A-Z0-9]", "", code.upper())].add(node)
+    return {key: tuple(sorted(nodes)) for key, nodes in references.items()}
 
 
 def _mondo_nodes(graph: KnowledgeGraph) -> dict[str, int]:
@@ -177,13 +177,13 @@ def _mondo_nodes(graph: KnowledgeGraph) -> dict[str, int]:
 
 def _names(graph: KnowledgeGraph, types: Iterable[str], key: Callable[[str], str]) -> dict[str, int]:
     """Normalised name -> node; among equals the earlier type wins, then the lower node."""
-    found: dict[str, int] = {}
+    names: dict[str, int] = {}
     for kind in types:
         if kind in graph.types:
             for node in (graph.type == graph.types.index(kind)).nonzero()[0].tolist():
-                found.setdefault(key(graph.names[node]), node)
-    found.pop("", None)
-    return found
+                names.setdefault(key(graph.names[node]), node)
+    names.pop("", None)
+    return names
 
 
 def _link_reference(
@@ -212,17 +212,19 @@ def _alike(description: str, node: int, graph: KnowledgeGraph) -> bool:
 
     "Hypopotassemia" and "potassium deficiency disease" have; "GI bleeding" and "active peptic ulcer disease" have not.
     """
-    said, named = (diagnosis_key(text).split() for text in (description, graph.names[node]))
+    words, named = (diagnosis_key(text).split() for text in (description, graph.names[node]))
     roots = {word[i : i + ROOT] for word in named for i in range(len(word) - ROOT + 1)}
-    return description.isdigit() or bool(set(said) & set(named)) or any(root in word for root in roots for word in said)
+    if description.isdigit() or set(words) & set(named):
+        return True
+    return any(root in word for root in roots for word in words)
 
 
 def _is_narrower(node: int, description: str, graph: KnowledgeGraph) -> bool:
     """Whether a node is a special form of a disease ("familial atrial fibrillation") of which a description says
     nothing, one with a number ("multinodular goiter 1"), or the acute form of a chronic one."""
-    name, said = set(plain(graph.names[node]).split()), set(plain(description).split())
-    opposite = any(one in name - said and other in said for one, other in (OPPOSITES, OPPOSITES[::-1]))
-    return opposite or any(word in NARROWING or word.isdigit() for word in name - said)
+    name, words = set(plain(graph.names[node]).split()), set(plain(description).split())
+    opposite = any(one in name - words and other in words for one, other in (OPPOSITES, OPPOSITES[::-1]))
+    return opposite or any(word in NARROWING or word.isdigit() for word in name - words)
 
 
 def _is_grouped(node: int, graph: KnowledgeGraph) -> bool:
@@ -271,18 +273,18 @@ def _by_words(
     """The link by a chart's words in place of a parent's reference, or of one that shares no word with them."""
     if hit is None or part is None or hit[0] == "name":
         return hit or part
-    words, said = set(diagnosis_key(graph.names[hit[1]]).split()), set(diagnosis_key(description).split())
+    words, text_words = set(diagnosis_key(graph.names[hit[1]]).split()), set(diagnosis_key(description).split())
     written = set(diagnosis_key(graph.names[part[1]]).split())
-    if not words & said or written == said != words:
+    if not words & text_words or written == text_words != words:
         return part
-    whole = words <= said and len(words) >= len(written)
+    whole = words <= text_words and len(words) >= len(written)
     return part if hit[0] == "reference_parent" and not whole else hit
 
 
 def _link_ingredient(text: str, drugs: Mapping[str, int]) -> tuple[str, int] | None:
     """By the ingredient that a text names."""
-    found = ingredient(text, drugs.__contains__)
-    return None if found is None else ("drug_ingredient", drugs[found[1]])
+    match = ingredient(text, drugs.__contains__)
+    return None if match is None else ("drug_ingredient", drugs[match[1]])
 
 
 def _link_treatment(path: str, drugs: Mapping[str, int]) -> tuple[str, int] | None:

@@ -17,31 +17,31 @@ NO_NAMES = frozenset({"disease", "drug", "disorder", "syndrome", "pain", "death"
 
 @dataclass(frozen=True, eq=False)
 class NameMatcher:
-    """Known names, found in texts as whole words, the longest first."""
+    """Match `names` in texts as whole words, the longest first."""
 
-    known: frozenset[str]
+    names: frozenset[str]
     longest: dict[str, int] = field(default_factory=dict)  # first word -> most words of a name that begins with it
 
     def __post_init__(self) -> None:
-        for name in self.known:
+        for name in self.names:
             words = name.split()
             self.longest[words[0]] = max(len(words), self.longest.get(words[0], 0))
 
     def named(self, query: str) -> tuple[str, ...]:
         """The names in a sub-query, from left to right. Of "disease NAME" it is NAME, though no one knows it."""
-        found = self.mentioned(query)
+        mentions = self.mentioned(query)
         own = OWN_FORM.fullmatch(query.strip())
-        return found if found or own is None else (plain(own[1]),)
+        return mentions if mentions or own is None else (plain(own[1]),)
 
     def mentioned(self, text: str) -> tuple[str, ...]:
         """The names in a text, from left to right."""
-        words, found, at = plain(text).split(), [], 0
+        words, mentions, at = plain(text).split(), [], 0
         while at < len(words):
             most = min(self.longest.get(words[at], 0), len(words) - at)
-            size = next((n for n in range(most, 0, -1) if " ".join(words[at : at + n]) in self.known), 0)
-            found += [" ".join(words[at : at + size])] if size else []
+            size = next((n for n in range(most, 0, -1) if " ".join(words[at : at + n]) in self.names), 0)
+            mentions += [" ".join(words[at : at + size])] if size else []
             at += size or 1
-        return tuple(found)
+        return tuple(mentions)
 
 
 @dataclass(frozen=True, eq=False)

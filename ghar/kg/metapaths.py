@@ -33,8 +33,8 @@ def metapaths(graph: KnowledgeGraph) -> tuple[MetaPath, ...]:
     labels = []
     for p in range(graph.num_paths):
         edges = graph.edges_of_path(p)
-        shown = np.unique(graph.display[edges.start : edges.stop])
-        labels.append(graph.displays[shown[0]] if len(shown) == 1 else graph.path_relation[p])
+        display_ids = np.unique(graph.display[edges.start : edges.stop])
+        labels.append(graph.displays[display_ids[0]] if len(display_ids) == 1 else graph.path_relation[p])
     ends = [(graph.types[h], graph.types[t]) for h, t in zip(graph.path_head, graph.path_tail, strict=True)]
     texts = [(head, label, tail) for (head, tail), label in zip(ends, labels, strict=True)]
     return tuple(

@@ -58,10 +58,10 @@ def disease_key(name: str) -> str:
 
 def shared_words(text: str, name: str) -> Literal["name", "word", "none"]:
     """How much of a node's name a chart's text has: all its words but fillers, one of them, or none."""
-    said, named = set(disease_key(text).split()), set(disease_key(name).split())
-    if named and named <= said:
+    words, named = set(disease_key(text).split()), set(disease_key(name).split())
+    if named and named <= words:
         return "name"
-    return "word" if said & named else "none"
+    return "word" if words & named else "none"
 
 
 # Whole words of charts, in capitals, and what they stand for.

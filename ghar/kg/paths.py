@@ -103,7 +103,7 @@ class PathSearch:
 
     def find(self, first: int, last: int) -> Paths:
         """The paths between two nodes; there is none from a node to itself."""
-        found: list[tuple[int, ...]] = []
+        paths: list[tuple[int, ...]] = []
         if first == last:
             return Paths((), True)
         ahead, back = _Side(self.graph, first, last), _Side(self.graph, last, first)
@@ -112,15 +112,15 @@ class PathSearch:
             if length > 1:
                 side = ahead if ahead.cost <= back.cost else back
                 if kept + side.cost > self.max_nodes:
-                    return Paths(tuple(found), False)
+                    return Paths(tuple(paths), False)
                 side.grow()
                 kept += len(side.ends)
                 if not len(side.ends):  # everything within reach has been seen
                     break
-            found += self._join(ahead, back, self.max_paths - len(found))
-            if len(found) == self.max_paths:
+            paths += self._join(ahead, back, self.max_paths - len(paths))
+            if len(paths) == self.max_paths:
                 break
-        return Paths(tuple(found), True)
+        return Paths(tuple(paths), True)
 
     def _join(self, ahead: _Side, back: _Side, wanted: int) -> list[tuple[int, ...]]:
         """The first `wanted` paths that consist of a partial path of each side and an edge between them."""
@@ -132,7 +132,7 @@ class PathSearch:
             if not len(rows):
                 return []
             parts = map(ahead.edges_of, _in_parts(rows, ahead.degree[rows], SCAN))
-        found: list[tuple[int, ...]] = []
+        paths: list[tuple[int, ...]] = []
         by_node: np.ndarray | None = None
         for row, node in parts:
             hit = self._among(back.ends, node)
@@ -145,17 +145,17 @@ class PathSearch:
             count = ordered.searchsorted(node[hit], "right") - begin
             for some in _in_parts(np.arange(len(hit)), count, ROWS):
                 each, other = _spread(begin[some], count[some])
-                found += _whole(ahead, row[hit[some]][each], back, by_node[other], wanted - len(found))
-                if len(found) == wanted:
-                    return found
-        return found
+                paths += _whole(ahead, row[hit[some]][each], back, by_node[other], wanted - len(paths))
+                if len(paths) == wanted:
+                    return paths
+        return paths
 
     def _among(self, nodes: np.ndarray, asked: np.ndarray) -> np.ndarray:
         """The positions of those of `asked` that are among `nodes`."""
         self._noted[nodes] = True
-        found = self._noted[asked].nonzero()[0]
+        positions = self._noted[asked].nonzero()[0]
         self._noted[nodes] = False
-        return found
+        return positions
 
 
 class _Side:

@@ -82,8 +82,8 @@ def _check_values(rows: pl.DataFrame, path: Path) -> pl.DataFrame:
 def _refuse(bad: pl.Series, path: Path, column: str, what: str, advice: str, values: pl.Series | None = None) -> None:
     row = _first(bad)
     if row is not None:
-        shown = "the value" if values is None else repr(values[row])
-        raise BadInput(f"{path}, row {row + 1}, column {column}: {shown} {what}; {advice}.")
+        value = "the value" if values is None else repr(values[row])
+        raise BadInput(f"{path}, row {row + 1}, column {column}: {value} {what}; {advice}.")
 
 
 def _first(mask: pl.Series) -> int | None:
@@ -98,13 +98,13 @@ def _nodes(rows: pl.DataFrame, path: Path) -> pl.DataFrame:
         return nodes
     first = nodes.unique("index", keep="first", maintain_order=True)
     for end, table in zip("xy", ends, strict=True):
-        known = table.select("index").join(first, on="index", how="left", maintain_order="left")
+        expected = table.select("index").join(first, on="index", how="left", maintain_order="left")
         for column in NODE_COLUMNS[1:]:
-            row = _first(table[column] != known[column])
+            row = _first(table[column] != expected[column])
             if row is not None:
                 raise BadInput(
                     f"{path}, row {row + 1}, column {end}_{column}: node {table['index'][row]} is "
-                    f"{table[column][row]!r} here and {known[column][row]!r} elsewhere; give each node one {column}."
+                    f"{table[column][row]!r} here and {expected[column][row]!r} elsewhere; give each node one {column}."
                 )
     raise AssertionError("unreachable: two different rows share an index")
 

@@ -81,8 +81,8 @@ def read_umls(folder: Path) -> Umls:
     """Read the two files of `folder`; a concept without an English name is left out with its relations. BadInput names
     a file that is missing, cannot be read or has other fields."""
     names, relations = folder / "MRCONSO.RRF", folder / "MRREL.RRF"
-    said = pl.col("suppress") != "Y"
-    named = _collect(_read(names, NAMES).filter(said, pl.col("language") == "ENG"), names)
+    is_current = pl.col("suppress") != "Y"
+    named = _collect(_read(names, NAMES).filter(is_current, pl.col("language") == "ENG"), names)
     if named.is_empty():
         raise BadInput(f"{names} has no English name that is not suppressed; give another subset.")
     # the preferred form of the preferred name comes first
@@ -90,7 +90,7 @@ def read_umls(folder: Path) -> Umls:
     named = named.sort("cui", rank, "name", descending=[False, True, False])
     best = named.unique("cui", keep="first", maintain_order=True)
     number = pl.DataFrame({"cui": best["cui"], "node": np.arange(best.height, dtype=np.int32)})
-    proper = said & (pl.col("direction") != "N") & (pl.col("first") != pl.col("second"))
+    proper = is_current & (pl.col("direction") != "N") & (pl.col("first") != pl.col("second"))
     facts, spoken = _facts(_collect(_read(relations, RELATIONS).filter(proper), relations), number)
     columns = (facts["head"], facts["tail"], facts["relation"].to_physical())
     graph = make_path_graph(best["name"].to_list(), spoken, *(column.to_numpy() for column in columns))

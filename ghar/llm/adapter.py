@@ -42,8 +42,8 @@ def take_adapter(model: Any) -> Adapter:
     """Copy the adapter of a PEFT model."""
     from peft import get_peft_model_state_dict
 
-    found = get_peft_model_state_dict(model, save_embedding_layers=False)
-    return Adapter(model.peft_config["default"], {name: value.detach().cpu().clone() for name, value in found.items()})
+    state = get_peft_model_state_dict(model, save_embedding_layers=False)
+    return Adapter(model.peft_config["default"], {name: value.detach().cpu().clone() for name, value in state.items()})
 
 
 def write_adapter_folder(adapter: Adapter, base: str, folder: Path, home: Path, dtype: str) -> None:
@@ -121,10 +121,10 @@ def folder_of(path: str) -> Path | None:
     from transformers.utils.hub import cached_file
 
     try:
-        found = cached_file(path, "config.json", local_files_only=True)
+        config_path = cached_file(path, "config.json", local_files_only=True)
     except (OSError, ValueError):
         return None
-    return None if found is None else Path(found).parent
+    return None if config_path is None else Path(config_path).parent
 
 
 def _weight_files(folder: Path) -> list[Path]:
@@ -132,8 +132,8 @@ def _weight_files(folder: Path) -> list[Path]:
 
 
 def _sum(file: Path) -> str:
-    found = file.stat()
-    return _sum_of(file, found.st_size, found.st_mtime_ns, found.st_ino)
+    stat = file.stat()
+    return _sum_of(file, stat.st_size, stat.st_mtime_ns, stat.st_ino)
 
 
 @lru_cache

@@ -72,14 +72,14 @@ def small(text: str) -> str:
 
 def last_answer(text: str) -> StatedAnswer | None:
     """The last "answer:" of a lower-case text; None where there is none, or where it is denied."""
-    found = [match for match in ANSWER.finditer(text, max(0, len(text) - MOST)) if _stands(text, match)]
-    return None if not found or denied(text[: found[-1].start()][-LINE:]) else _said(text, found[-1])
+    matches = [match for match in ANSWER.finditer(text, max(0, len(text) - MOST)) if _stands(text, match)]
+    return None if not matches or denied(text[: matches[-1].start()][-LINE:]) else _read_answer(text, matches[-1])
 
 
 def earlier_answers(text: str, last: StatedAnswer) -> list[StatedAnswer]:
     """The ones before it, at most the last `MOST_EARLIER`, none that is denied."""
-    found = [match for match in ANSWER.finditer(text, max(0, len(text) - MOST), last.begin) if _stands(text, match)]
-    return [_said(text, match) for match in found[-MOST_EARLIER:] if not denied(text[: match.start()][-LINE:])]
+    matches = [match for match in ANSWER.finditer(text, max(0, len(text) - MOST), last.begin) if _stands(text, match)]
+    return [_read_answer(text, match) for match in matches[-MOST_EARLIER:] if not denied(text[: match.start()][-LINE:])]
 
 
 def _stands(text: str, match: re.Match[str]) -> bool:
@@ -90,7 +90,7 @@ def _stands(text: str, match: re.Match[str]) -> bool:
     return HEADING.fullmatch(text, line, match.start()) is not None
 
 
-def _said(text: str, match: re.Match[str]) -> StatedAnswer:
+def _read_answer(text: str, match: re.Match[str]) -> StatedAnswer:
     rest = text[match.end() : match.end() + LINE]
     begin = match.end() + len(rest) - len(rest.lstrip())
     stop = END.search(text, begin, begin + LINE)

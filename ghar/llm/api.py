@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from ghar.episode import Completion
 from ghar.errors import BadInput
 from ghar.exchange import Answer, Connections, NoAnswer
-from ghar.llm.api_wire import LOSSES, named_choice, read_answer, refused_parameter, request_body, told
+from ghar.llm.api_wire import LOSSES, named_choice, quote_refusal, read_answer, refused_parameter, request_body
 from ghar.llm.engine import Pair, Request
 from ghar.privacy import HIDDEN, LOG, check_url, masked
 from ghar.sanitize import count_marks
@@ -158,8 +158,8 @@ class ApiEngine:
             refusal = _content(answer)
             refused = refused_parameter(body, refusal) if answer.status in (400, 422) else None
             if refused is None:
-                said = f"{answer.status}: {told(refusal, request.prompt)}"
-                raise BadInput(f"{masked(self._path)} refused ({said}): {self._advice(answer)}")
+                reason = f"{answer.status}: {quote_refusal(refusal, request.prompt)}"
+                raise BadInput(f"{masked(self._path)} refused ({reason}): {self._advice(answer)}")
             if refused not in self._refused:
                 print(f"{settings.model} takes no {refused}: {LOSSES[refused]}.", file=sys.stderr)
                 self._refused.add(refused)
@@ -187,7 +187,7 @@ class ApiEngine:
             elif answer.status not in BUSY and answer.status < 500:
                 return answer
             else:
-                reason = f"does not answer (status {answer.status}: {told(_content(answer), prompt)})"
+                reason = f"does not answer (status {answer.status}: {quote_refusal(_content(answer), prompt)})"
                 pause = max(pause, _asked_pause(answer))
         raise BadInput(f"{masked(self._path)} {reason}: see whether it runs and takes more requests, then start again.")
 

@@ -94,17 +94,17 @@ def read_answer(answer: Any, *, chat: bool) -> Completion:
 
 def _logprob(number: Any) -> float:
     """Natural logarithm of a probability; rounding may lift it a little above 0."""
-    found = float(number)
-    if isinstance(number, bool | str) or not math.isfinite(found) or found > ROUNDING:
+    logprob = float(number)
+    if isinstance(number, bool | str) or not math.isfinite(logprob) or logprob > ROUNDING:
         raise ValueError(f"a log-probability of {number!r}")
-    return min(found, 0.0)
+    return min(logprob, 0.0)
 
 
 def _tokens(number: Any) -> int:
-    found = int(number or 0)
-    if isinstance(number, str) or not 0 <= found <= MOST_TOKENS:
+    count = int(number or 0)
+    if isinstance(number, str) or not 0 <= count <= MOST_TOKENS:
         raise ValueError(f"a usage of {number!r:.30} tokens")
-    return found
+    return count
 
 
 def named_choice(reply: str, choices: Sequence[str]) -> str | None:
@@ -122,11 +122,11 @@ def named_choice(reply: str, choices: Sequence[str]) -> str | None:
 
 def refused_parameter(sent: Collection[str], refusal: Any) -> str | None:
     """The parameter of `LOSSES` among those sent that a refusal (the parsed body of a status 400 or 422) speaks of."""
-    found = [n for n in LOSSES if n in sent and re.search(WORDS.get(n, rf"\b{n}\b"), told(refusal).lower())]
-    return found[0] if found else None
+    names = [n for n in LOSSES if n in sent and re.search(WORDS.get(n, rf"\b{n}\b"), quote_refusal(refusal).lower())]
+    return names[0] if names else None
 
 
-def told(refusal: Any, prompt: str = "") -> str:
+def quote_refusal(refusal: Any, prompt: str = "") -> str:
     """The sentence of a refusal, cut to what fits a line, without what it quotes of the prompt: `QUOTED` words in a row
     or more are left out."""
     error = refusal.get("error", refusal.get("detail", refusal)) if isinstance(refusal, dict) else refusal
@@ -134,19 +134,19 @@ def told(refusal: Any, prompt: str = "") -> str:
     return _unquoted(" ".join(str(message)[:LONGEST_REFUSAL].split()), prompt)[:200]
 
 
-def _unquoted(said: str, prompt: str) -> str:
+def _unquoted(message: str, prompt: str) -> str:
     """A sentence without the words that stand in the prompt in the same order, `QUOTED` in a row."""
     words = [match.group().lower() for match in WORD.finditer(prompt)]
-    known = {tuple(words[i : i + QUOTED]) for i in range(len(words) - QUOTED + 1)}
-    found = list(WORD.finditer(said))
-    own = [match.group().lower() for match in found]
-    runs = [i for i in range(len(own) - QUOTED + 1) if tuple(own[i : i + QUOTED]) in known]
+    prompt_runs = {tuple(words[i : i + QUOTED]) for i in range(len(words) - QUOTED + 1)}
+    matches = list(WORD.finditer(message))
+    own = [match.group().lower() for match in matches]
+    runs = [i for i in range(len(own) - QUOTED + 1) if tuple(own[i : i + QUOTED]) in prompt_runs]
     hidden = {place for i in runs for place in range(i, i + QUOTED)}
     made, end = "", 0
-    for place, match in enumerate(found):
+    for place, match in enumerate(matches):
         if place not in hidden:
-            made += said[end : match.end()]
+            made += message[end : match.end()]
         elif place - 1 not in hidden:
-            made += f"{said[end : match.start()]}..."
+            made += f"{message[end : match.start()]}..."
         end = match.end()
-    return made + said[end:]
+    return made + message[end:]

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Generic, TypeVar
 
-from ghar.disk import full_disk_told
+from ghar.disk import report_full_disk
 from ghar.episode import Completion
 from ghar.errors import BadInput
 from ghar.llm.engine import Engine, Request, StreamingEngine, mark_of
@@ -254,7 +254,7 @@ def _read(store: Path) -> dict[tuple[str, str], list[_Answer]]:
 def _append(file: IO[str], store: Path, question: CachedQuestion, answer: _Answer) -> None:
     key, prompt = _identity(question)
     row = {"key": key, "prompt": prompt, "text": answer.text, "finish": answer.finish, "tokens": answer.tokens}
-    with full_disk_told(store.parent):
+    with report_full_disk(store.parent):
         file.write(json.dumps(row | {"sum": _sum(row)}) + "\n")
         file.flush()
 

@@ -127,11 +127,11 @@ class TrainerScores:
 def expect(model: Any, ids: Sequence[int]) -> TrainerScores:
     """What `Canary.judge` needs of the trainer's model, which by then may have been trained further."""
     dtype = next(model.parameters()).dtype
-    found = tuple(trainer_logprobs(model, ids).tolist())
+    logprobs = tuple(trainer_logprobs(model, ids).tolist())
     if dtype == torch.float32:
-        return TrainerScores(tuple(ids), found, found, dtype)
+        return TrainerScores(tuple(ids), logprobs, logprobs, dtype)
     with in_float32(model):
-        return TrainerScores(tuple(ids), found, tuple(trainer_logprobs(model, ids).tolist()), dtype)
+        return TrainerScores(tuple(ids), logprobs, tuple(trainer_logprobs(model, ids).tolist()), dtype)
 
 
 class Canary:
@@ -150,11 +150,11 @@ class Canary:
         """
         if probe.ids[: len(expected.ids)] != expected.ids:
             raise ValueError("the probe is of another prompt than what was expected")
-        known = len(expected.logprobs)
+        length = len(expected.logprobs)
         stayed = False
         if self._last is not None:
             before, was = self._last
-            common = min(known, len(before.logprobs), len(prompt_of(probe)) - 1)
+            common = min(length, len(before.logprobs), len(prompt_of(probe)) - 1)
             stayed = probe.scored[:common] == was.scored[:common]
             pairs = zip(expected.logprobs[:common], before.logprobs[:common], strict=True)
             if stayed and sum(a != b for a, b in pairs) >= CHANGED * common:
@@ -163,7 +163,7 @@ class Canary:
                     "trainer's numbers have changed: the engine holds other weights, so the run stops here."
                 )
         scored = torch.tensor(probe.scored)
-        other = (scored[:known] - torch.tensor(expected.exact)).abs()
+        other = (scored[:length] - torch.tensor(expected.exact)).abs()
         own = (scored[len(probe.scored) - len(probe.sampled) :] - torch.tensor(probe.sampled)).abs()
         apart = _apart(torch.cat([other, own]), expected)
         if not stayed:  # small moves that the engine's rounding swallows add up until they would show

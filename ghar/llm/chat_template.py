@@ -34,7 +34,7 @@ def freeze(tokenizer: Any, arguments: Mapping[str, Any] | None, system: str | No
         return
     if template.startswith(FROZEN):
         return
-    lines = [_assign(name, value) for name, value in _known(template, arguments or {}, path).items()]
+    lines = [_assign(name, value) for name, value in _check_arguments(template, arguments or {}, path).items()]
     if system is not None:
         message = json.dumps([{"role": "system", "content": system}])
         lines.append(f'{{%- if messages[0]["role"] != "system" %}}{{%- set messages = {message} + messages %}}')
@@ -48,8 +48,8 @@ def freeze(tokenizer: Any, arguments: Mapping[str, Any] | None, system: str | No
 
 def template_of(tokenizer: Any) -> str | None:
     """The template of a conversation without tools; None where there is none."""
-    found = getattr(tokenizer, "chat_template", None)
-    return (found.get("default") if isinstance(found, dict) else found) or None
+    template = getattr(tokenizer, "chat_template", None)
+    return (template.get("default") if isinstance(template, dict) else template) or None
 
 
 def render(tokenizer: Any, *messages: tuple[str, str], prompt: bool) -> str:
@@ -58,7 +58,7 @@ def render(tokenizer: Any, *messages: tuple[str, str], prompt: bool) -> str:
     return tokenizer.apply_chat_template(turns, add_generation_prompt=prompt, tokenize=False)
 
 
-def _known(template: str, arguments: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+def _check_arguments(template: str, arguments: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     """The arguments, all of which the template reads."""
     if not arguments:
         return arguments
@@ -69,10 +69,10 @@ def _known(template: str, arguments: Mapping[str, Any], path: str) -> Mapping[st
     names = meta.find_undeclared_variables(environment.parse(template))
     if unknown := sorted(set(arguments) - names):
         given = {"messages", "add_generation_prompt", "bos_token", "eos_token", "raise_exception", "namespace", CLOCK}
-        known = ", ".join(sorted(names - given)) or "none"
+        options = ", ".join(sorted(names - given)) or "none"
         raise BadInput(
             f"model.template_arguments names {unknown[0]}, which the chat template of {path} does not read: "
-            f"it reads {known}."
+            f"it reads {options}."
         )
     return arguments
 
@@ -84,8 +84,8 @@ def _assign(name: str, value: Any) -> str:
 def _clock() -> str:
     """A macro that stands in the clock's place and always tells `DATE`."""
     noon = datetime.datetime.combine(DATE, datetime.time(12))
-    said = "".join(f' | replace("{part}", "{noon.strftime(part)}")' for part in DIRECTIVES)
-    return f"{{%- macro {CLOCK}(form) -%}}{{{{- form{said} -}}}}{{%- endmacro %}}"
+    replacements = "".join(f' | replace("{part}", "{noon.strftime(part)}")' for part in DIRECTIVES)
+    return f"{{%- macro {CLOCK}(form) -%}}{{{{- form{replacements} -}}}}{{%- endmacro %}}"
 
 
 def _check(tokenizer: Any, system: str | None, path: str) -> None:

@@ -85,8 +85,8 @@ def score_shared(engine: Engine, pairs: Sequence[Pair]) -> list[tuple[float, ...
     order = sorted(range(len(pairs)), key=lambda i: first[tuple(pairs[i][0])] != i)  # those that fill the cache
     scores: list[tuple[float, ...]] = [()] * len(pairs)
     for part in (order[: len(first)], order[len(first) :]):
-        for i, (found, _) in zip(part, engine.score_cached([pairs[i] for i in part]), strict=True):
-            scores[i] = found
+        for i, (score, _) in zip(part, engine.score_cached([pairs[i] for i in part]), strict=True):
+            scores[i] = score
     return scores
 
 

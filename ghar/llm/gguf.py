@@ -67,18 +67,18 @@ def local_model(path: str, cache: Path) -> str:
 
 
 def _package(name: str) -> Path:
-    found = importlib.util.find_spec(name) if name.isidentifier() else None
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec(name) if name.isidentifier() else None
+    if spec is None or not spec.submodule_search_locations:
         how = HOW.get(name, f"install it, or name a folder that holds a {ENDING} file")
         raise BadInput(f"model.path={PACKAGE}{name} needs the Python package {name}, which is not installed: {how}.")
-    return Path(next(iter(found.submodule_search_locations)))
+    return Path(next(iter(spec.submodule_search_locations)))
 
 
 def _only(folder: Path, path: str) -> Path:
     files = sorted(folder.glob(f"*{ENDING}"))
     if len(files) != 1:
-        said = "no GGUF file" if not files else f"{len(files)} GGUF files"
-        raise BadInput(f"model.path={path} holds {said}: name one file.")
+        count = "no GGUF file" if not files else f"{len(files)} GGUF files"
+        raise BadInput(f"model.path={path} holds {count}: name one file.")
     return files[0]
 
 

@@ -146,16 +146,16 @@ class HFEngine:
             several = {}
         alone = sorted({*range(len(pairs))} - {i for of in several.values() for i in of},
                        key=lambda i: len(pairs[i][0]) + len(pairs[i][1]))  # fmt: skip
-        found: dict[int, tuple[float, ...]] = {}
+        all_scores: dict[int, tuple[float, ...]] = {}
         with self._answering():
             for start in range(0, len(alone), self.max_batch):
                 part = alone[start : start + self.max_batch]
-                found |= zip(part, self._score_batch([pairs[i] for i in part]), strict=True)
+                all_scores |= zip(part, self._score_batch([pairs[i] for i in part]), strict=True)
             targets = [[tuple(pairs[i][1]) for i in of] for of in several.values()]
             scores = score_trees(self.model, list(several), targets, self.max_batch, self._pad, self._store)
             for of, some in zip(several.values(), scores, strict=True):
-                found |= zip(of, some, strict=True)
-        return [found[i] for i in range(len(pairs))]
+                all_scores |= zip(of, some, strict=True)
+        return [all_scores[i] for i in range(len(pairs))]
 
     def _score_batch(self, pairs: Sequence[Pair]) -> list[tuple[float, ...]]:
         """Padded on the left, so that all targets end together and only their logits are computed."""
@@ -216,11 +216,11 @@ class HFEngine:
             some = logits if not bound else logits[free]
             self._take([rows[i] for i in free], draw(some, temperatures[free], draws[free]))
         if bound:
-            found = draw_among(logits[bound], [allowed[i] for i in bound], temperatures[bound], draws[bound])
-            self._take([rows[i] for i in bound], found)
+            sample = draw_among(logits[bound], [allowed[i] for i in bound], temperatures[bound], draws[bound])
+            self._take([rows[i] for i in bound], sample)
 
-    def _take(self, rows: Sequence[_Row], found: tuple[torch.Tensor, torch.Tensor]) -> None:
-        for row, token, logp in zip(rows, found[0].tolist(), found[1].tolist(), strict=True):
+    def _take(self, rows: Sequence[_Row], sample: tuple[torch.Tensor, torch.Tensor]) -> None:
+        for row, token, logp in zip(rows, sample[0].tolist(), sample[1].tolist(), strict=True):
             row.token_ids.append(token)
             row.logprobs.append(logp)
             self._advance(row)

@@ -103,9 +103,9 @@ class _GrowingLayer(DynamicLayer):
 
 
 def _wider(x: Tensor, more: int) -> Tensor:
-    found = x.new_zeros(*x.shape[:2], x.shape[2] + more, x.shape[3])
-    found[:, :, : x.shape[2]] = x
-    return found
+    buffer = x.new_zeros(*x.shape[:2], x.shape[2] + more, x.shape[3])
+    buffer[:, :, : x.shape[2]] = x
+    return buffer
 
 
 # ---------------------------------------------------------------- prompts of a batch
@@ -298,8 +298,8 @@ def read_prompts(model: Model, prompts: Sequence[Ids], pad: int, store: PrefixSt
     cache = BatchCache([len(ids) for ids in prompts], model.device)
     logits: dict[int, Tensor] = {}
     for group in _groups(plan, read_at_once(model.device.type)):
-        found = _read(model, [plan[i] for i in group], [_before(cache, plan, plan[i]) for i in group], pad)
-        for i, (before, new, line) in zip(group, found, strict=True):
+        results = _read(model, [plan[i] for i in group], [_before(cache, plan, plan[i]) for i in group], pad)
+        for i, (before, new, line) in zip(group, results, strict=True):
             cache.write(plan[i].rows, before, new)
             logits |= dict.fromkeys(plan[i].rows, line)
     return cache, torch.stack([logits[row] for row in range(len(prompts))])
@@ -322,18 +322,18 @@ def _planned(prompts: Sequence[Ids], store: PrefixStore, share: bool) -> list[_P
     rows: dict[Ids, list[int]] = {}
     for row, ids in enumerate(prompts):
         rows.setdefault(ids, []).append(row)
-    found: list[_Prompt] = []
+    plan: list[_Prompt] = []
     for n, ids in enumerate(sorted(rows)):
         held, kept = store.find(ids)
-        near = alike(ids, found[-1].ids) if found and share else 0
+        near = alike(ids, plan[-1].ids) if plan and share else 0
         source = n - 1
-        while near >= SHARED and (up := found[source].source) is not None and found[source].shared >= near:
+        while near >= SHARED and (up := plan[source].source) is not None and plan[source].shared >= near:
             source = up  # what it begins alike with stands there already, and can be read sooner
         if near >= SHARED and near > held:
-            found.append(_Prompt(ids, rows[ids], min(near, len(ids) - 1), source, (), found[source].level + 1))
+            plan.append(_Prompt(ids, rows[ids], min(near, len(ids) - 1), source, (), plan[source].level + 1))
         else:
-            found.append(_Prompt(ids, rows[ids], min(held, len(ids) - 1), None, kept))
-    return found
+            plan.append(_Prompt(ids, rows[ids], min(held, len(ids) - 1), None, kept))
+    return plan
 
 
 def _groups(plan: Sequence[_Prompt], most: int) -> Iterator[list[int]]:
@@ -390,10 +390,10 @@ def _placed(before: Sequence[Pieces], shared: Sequence[int], room: int) -> Cache
 
     def side(number: int, which: int) -> Tensor:
         own = like[number][which]
-        found = own.new_zeros(len(before), own.shape[0], width + room, own.shape[2])
+        buffer = own.new_zeros(len(before), own.shape[0], width + room, own.shape[2])
         for row, (pieces, tokens) in enumerate(zip(cut, shared, strict=True)):
             if tokens:
-                torch.cat([piece[number][which] for piece in pieces], 1, out=found[row, :, width - tokens : width])
-        return found
+                torch.cat([piece[number][which] for piece in pieces], 1, out=buffer[row, :, width - tokens : width])
+        return buffer
 
     return Cache(layers=[_GrowingLayer(side(n, 0), side(n, 1), width) for n in range(len(like))])

@@ -50,8 +50,8 @@ def read_facts(model: Any, tokenizer: Any) -> ModelFacts:
     """The facts of a model of transformers with its tokenizer, which keeps them (`facts_of`)."""
     ends: list[int] = []
     for config in (getattr(model, "generation_config", None), model.config):
-        found = getattr(config, "eos_token_id", None)
-        ends += found if isinstance(found, list | tuple) else [] if found is None else [found]
+        eos = getattr(config, "eos_token_id", None)
+        ends += eos if isinstance(eos, list | tuple) else [] if eos is None else [eos]
     head = model.get_output_embeddings()
     tied = head is not None and head.weight is model.get_input_embeddings().weight
     facts = replace(_of_tokenizer(tokenizer, ends), logits=transform_of(model.config), tied=tied)
@@ -63,8 +63,8 @@ def _of_tokenizer(tokenizer: Any, ends: Iterable[int]) -> ModelFacts:
     chat = template_of(tokenizer) is not None
     turn, own = _turn_end(tokenizer) if chat else None, getattr(tokenizer, "eos_token_id", None)
     special = _special_ids(tokenizer)
-    found = [*(() if turn is None else (turn,)), *(() if own is None else (own,)), *(i for i in ends if i in special)]
-    return ModelFacts(tuple(dict.fromkeys(found)), () if chat else _begin(tokenizer), chat)
+    ids = [*(() if turn is None else (turn,)), *(() if own is None else (own,)), *(i for i in ends if i in special)]
+    return ModelFacts(tuple(dict.fromkeys(ids)), () if chat else _begin(tokenizer), chat)
 
 
 def _turn_end(tokenizer: Any) -> int | None:
@@ -96,12 +96,12 @@ def check_facts(model: Any, tokenizer: Any, facts: ModelFacts, path: str) -> Non
     if not facts.ends:
         raise BadInput(f"{path} names no token that ends a reply (eos_token): choose another model.")
     try:
-        told, made, padded = _tried(model, tokenizer, facts)
+        reference, made, padded = _tried(model, tokenizer, facts)
     except (TypeError, AttributeError, ValueError, IndexError, NotImplementedError) as error:
         raise BadInput(f"{path} is a {type(model).__name__}, which GHAR cannot run ({error}).") from None
     limit = APART.get(str(next(model.parameters()).dtype), 5e-2)
-    for found, what in ((made, "whose logits are made"), (padded, "whose padded or cached rows are read")):
-        apart = float((told[: len(found)] - found).norm() / told.norm().clamp(min=1e-12))
+    for logits, what in ((made, "whose logits are made"), (padded, "whose padded or cached rows are read")):
+        apart = float((reference[: len(logits)] - logits).norm() / reference.norm().clamp(min=1e-12))
         if not apart <= limit:
             raise BadInput(
                 f"{path} is a {type(model).__name__}, {what} in a way that GHAR does not know (off by {apart:.1g}): "
@@ -124,7 +124,7 @@ def _logits(model: Any, tokenizer: Any, facts: ModelFacts) -> tuple[Any, ...]:
     vocabulary = model.config.get_text_config().vocab_size
     ids = [(7919 * i + 11) % vocabulary for i in range(PROBE)]
     row = torch.tensor([ids], device=model.device)
-    told = model(input_ids=row, use_cache=False).logits[0].float()
+    reference = model(input_ids=row, use_cache=False).logits[0].float()
     states = model.base_model(input_ids=row, use_cache=False).last_hidden_state
     made = facts.logits.apply(model.get_output_embeddings()(states)[0].float())
     gap, pad = PROBE // 2, tokenizer.pad_token_id or 0
@@ -138,4 +138,4 @@ def _logits(model: Any, tokenizer: Any, facts: ModelFacts) -> tuple[Any, ...]:
         parts.append(model(**given, past_key_values=cache).logits[0].float())
     if sum(map(len, parts)) != PROBE:
         raise ValueError("it keeps no keys and values of what it has read")
-    return told, made, torch.cat(parts)[gap:]
+    return reference, made, torch.cat(parts)[gap:]

@@ -134,33 +134,33 @@ def _read_label(reply: str, labels: Sequence[str]) -> tuple[Parsed, int | None]:
     lowered, short = tuple(label.lower() for label in labels), len(text) <= MOST
     text, grammar = small(text[-MOST:]), _grammar(lowered)
     begin = len(reply.rstrip()) - len(text)  # in the reply, of the part where the label is searched
-    said = last_answer(text)
-    if said is None:
-        if (found := grammar.sentence.search(text[-LINE:])) is not None:
+    answer = last_answer(text)
+    if answer is None:
+        if (match := grammar.sentence.search(text[-LINE:])) is not None:
             begin += max(0, len(text) - LINE)
         elif short:
-            found = _bare(text, grammar)
-        shown = text[:LINE]
+            match = _bare(text, grammar)
+        passage = text[:LINE]
     else:
-        begin += said.end - len(said.text)
-        found = grammar.head.match(said.text)
-        shown = said.text
-        rest = "" if found is None else shown[found.end() :]
-        if found is not None and not (_closes(found[1], rest, grammar.mention) and _sure(found[1], rest, grammar)):
-            found = None
-    if found is None:
-        several = len({other[0] for other in grammar.mention.finditer(shown)}) > 1
+        begin += answer.end - len(answer.text)
+        match = grammar.head.match(answer.text)
+        passage = answer.text
+        rest = "" if match is None else passage[match.end() :]
+        if match is not None and not (_closes(match[1], rest, grammar.mention) and _sure(match[1], rest, grammar)):
+            match = None
+    if match is None:
+        several = len({other[0] for other in grammar.mention.finditer(passage)}) > 1
         return Parsed(None, "ambiguous_label" if several else "no_label"), None
-    if said is not None and _contradicted(text, said, found[1], grammar):
+    if answer is not None and _contradicted(text, answer, match[1], grammar):
         return Parsed(None, "ambiguous_label"), None
-    return Parsed(lowered.index(found[1])), begin + found.start(1)
+    return Parsed(lowered.index(match[1])), begin + match.start(1)
 
 
 def answer_line(text: str) -> str | None:
     """The first words after the last "answer:" of a lower-case text, to the end of their line; None where there is no
     "answer:" or it is denied ("I cannot answer: ...")."""
-    said = last_answer(text)
-    return None if said is None else said.text
+    answer = last_answer(text)
+    return None if answer is None else answer.text
 
 
 @lru_cache(maxsize=256)
@@ -175,12 +175,12 @@ def _grammar(labels: tuple[str, ...]) -> _Grammar:
 def _bare(text: str, grammar: _Grammar) -> re.Match[str] | None:
     """The label of a reply of one line that is nothing else; lines below it may only give a reason."""
     line, _, below = text.partition("\n")
-    found = grammar.head.match(line[:LINE])
-    if found is None or line[found.end() :].strip(" \t\r.!"):
+    match = grammar.head.match(line[:LINE])
+    if match is None or line[match.end() :].strip(" \t\r.!"):
         return None
-    if below.strip() and (not EXPLAINED.match(below) or _corrected(below[:LINE], found[1], grammar)):
+    if below.strip() and (not EXPLAINED.match(below) or _corrected(below[:LINE], match[1], grammar)):
         return None
-    return found
+    return match
 
 
 def _closes(label: str, rest: str, mention: re.Pattern[str]) -> bool:
@@ -188,7 +188,7 @@ def _closes(label: str, rest: str, mention: re.Pattern[str]) -> bool:
     before = REASON.split(rest, maxsplit=1)[0]
     if DOUBT.search(before) or WITHDRAWN.search(rest):
         return False
-    if HEDGE.search(rest) and any(found[0] != label for found in mention.finditer(rest)):
+    if HEDGE.search(rest) and any(match[0] != label for match in mention.finditer(rest)):
         return False
     gloss = GLOSS.match(rest)
     if gloss and not mention.fullmatch(gloss[1].strip(" ?!~.≈")):
@@ -218,7 +218,7 @@ def _rivals(label: str, text: str, mention: re.Pattern[str]) -> bool:
     def rivals(other: re.Match[str]) -> bool:
         return bool(ALONE.match(text, other.end()) or SOON.search(text[max(0, other.start() - 20) : other.start()]))
 
-    return any(found[0] != label and rivals(found) for found in mention.finditer(text))
+    return any(match[0] != label and rivals(match) for match in mention.finditer(text))
 
 
 def _corrected(below: str, label: str, grammar: _Grammar) -> bool:
@@ -229,23 +229,23 @@ def _corrected(below: str, label: str, grammar: _Grammar) -> bool:
     if cue and _rivals(label, below[cue.end() :], grammar.mention):
         return True
     bare = (_bare(line, grammar) for line in below.split("\n")[:40] if line.strip())
-    return any(found is not None and found[1] != label for found in bare)
+    return any(match is not None and match[1] != label for match in bare)
 
 
-def _contradicted(text: str, said: StatedAnswer, label: str, grammar: _Grammar) -> bool:
+def _contradicted(text: str, answer: StatedAnswer, label: str, grammar: _Grammar) -> bool:
     """Whether the rest of a reply says something else than its last answer."""
-    if _corrected(text[said.end : said.end + 4 * LINE], label, grammar):
+    if _corrected(text[answer.end : answer.end + 4 * LINE], label, grammar):
         return True
-    first = _bare(text[: said.begin].partition("\n")[0], grammar)
+    first = _bare(text[: answer.begin].partition("\n")[0], grammar)
     if first is not None and first[1] != label:  # "yes", and then the next example with its answer
         return True
-    for other in earlier_answers(text, said):
-        between = text[other.end : said.begin]
-        found = grammar.head.match(other.text)
-        differs = found is None or found[1] != label
-        if differs and found is not None and NO_WORD.fullmatch(other.text[found.end() :] + between):
+    for other in earlier_answers(text, answer):
+        between = text[other.end : answer.begin]
+        match = grammar.head.match(other.text)
+        differs = match is None or match[1] != label
+        if differs and match is not None and NO_WORD.fullmatch(other.text[match.end() :] + between):
             return True
-        if differs and (other.end >= said.end or NEXT_CASE.search(f"\n{between}"[-4 * LINE :])):
+        if differs and (other.end >= answer.end or NEXT_CASE.search(f"\n{between}"[-4 * LINE :])):
             return True
     return False
 
@@ -260,9 +260,9 @@ def parse_path_ids(reply: str, n_paths: int, max_paths: int) -> Parsed:
     """
     ids: list[int] = []
     errors = duplicates = 0
-    said = _without_markers(reply[:MOST])
+    text = _without_markers(reply[:MOST])
     # nine digits are more than any graph has paths, and int() refuses thousands of them
-    numbers = [int(number[:9]) for number in re.findall(r"0*([0-9]+)", said)]
+    numbers = [int(number[:9]) for number in re.findall(r"0*([0-9]+)", text)]
     if len(numbers) > max(COUNTED, 2 * max_paths) and all(b == a + 1 for a, b in pairwise(numbers)):
         return Parsed(PathChoice(()), "counted_ids")
     for number in numbers:
@@ -325,9 +325,9 @@ def parse_summary(reply: str) -> Parsed:
     text = reply.strip()
     if not text:
         return Parsed("", "empty")
-    said = sentences(readable(text)) if len(text) <= MOST else [text]
-    kept = list(dict.fromkeys(said))
-    if len(kept) == len(said):
+    parts = sentences(readable(text)) if len(text) <= MOST else [text]
+    kept = list(dict.fromkeys(parts))
+    if len(kept) == len(parts):
         return Parsed(text)
     if any(other.startswith(kept[-1]) for other in kept[:-1]):
         kept.pop()  # cut off by the limit

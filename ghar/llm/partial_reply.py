@@ -31,9 +31,9 @@ class PartialReply:
     def completion(self, tokenizer: Tokenizer, finish: str, version: int) -> Completion:
         """The reply as it stands, by weights number `version`."""
         ended = bool(self.token_ids) and self.token_ids[-1] in facts_of(tokenizer).ends
-        said = self.token_ids[:-1] if ended else self.token_ids  # some families' end is no special token
+        ids = self.token_ids[:-1] if ended else self.token_ids  # some families' end is no special token
         return Completion(
-            text=tokenizer.decode(said, skip_special_tokens=True).strip(),
+            text=tokenizer.decode(ids, skip_special_tokens=True).strip(),
             prompt_ids=self.prompt_ids,
             token_ids=tuple(self.token_ids),
             logprobs=tuple(self.logprobs),

@@ -71,20 +71,20 @@ class EnginePolicy:
         self.decisions: Decisions = decisions
 
     def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
-        said: list[list[Completion]] = [[] for _ in acts]
+        replies: list[list[Completion]] = [[] for _ in acts]
         waiting = {i: self._next(act, seeds[i], ()) for i, act in enumerate(acts)}
         while asked := {i: request for i, request in waiting.items() if request is not None}:
             for i, reply in zip(asked, self.engine.generate(list(asked.values())), strict=True):
-                said[i].append(reply)
-            waiting = {i: self._next(acts[i], seeds[i], said[i]) for i in asked}
-        return [joined(act, parts) for act, parts in zip(acts, said, strict=True)]
+                replies[i].append(reply)
+            waiting = {i: self._next(acts[i], seeds[i], replies[i]) for i in asked}
+        return [joined(act, parts) for act, parts in zip(acts, replies, strict=True)]
 
     def queue(self) -> RequestQueue:
         """The engine's own queue, where it has one."""
         return _Queue(self, self.engine) if isinstance(self.engine, StreamingEngine) else _Batches(self)
 
-    def _next(self, act: Act, seed: int, said: Sequence[Completion]) -> Request | None:
-        return next_request(act, seed, self.temperature, said, self.decisions)
+    def _next(self, act: Act, seed: int, replies: Sequence[Completion]) -> Request | None:
+        return next_request(act, seed, self.temperature, replies, self.decisions)
 
 
 class _Queue:
@@ -95,13 +95,13 @@ class _Queue:
     def submit(self, act: Act, seed: int, done: Done) -> None:
         self._ask(act, seed, done, ())
 
-    def _ask(self, act: Act, seed: int, done: Done, said: tuple[Completion, ...]) -> None:
+    def _ask(self, act: Act, seed: int, done: Done, replies: tuple[Completion, ...]) -> None:
         """Ask for the next part of a reply, or hand the whole of it out."""
-        request = self.next(act, seed, said)
+        request = self.next(act, seed, replies)
         if request is None:
-            done(joined(act, said))
+            done(joined(act, replies))
         else:
-            self.engine.submit(request, lambda reply: self._ask(act, seed, done, (*said, reply)))
+            self.engine.submit(request, lambda reply: self._ask(act, seed, done, (*replies, reply)))
 
     def step(self) -> None:
         self.engine.step()

@@ -51,12 +51,12 @@ class Template:
 def _without_sections(template: str, empty: frozenset[str]) -> str:
     """A template without the sections of fields that are empty."""
 
-    def left_out(found: re.Match[str]) -> str:
-        if found[1] not in empty:
-            return found[0]
+    def left_out(match: re.Match[str]) -> str:
+        if match[1] not in empty:
+            return match[0]
         # the blank line below a section goes with it, unless it ends a paragraph that goes on above
-        alone = found.start() == 0 or template[: found.start()].endswith("\n\n")
-        return "" if alone or not found[0].endswith("\n\n") else "\n"
+        alone = match.start() == 0 or template[: match.start()].endswith("\n\n")
+        return "" if alone or not match[0].endswith("\n\n") else "\n"
 
     return SECTION.sub(left_out, template).rstrip("\n")
 
@@ -76,7 +76,7 @@ def quoted(value: object, heads: re.Pattern[str], at_begin: bool = True) -> obje
     if not isinstance(value, str) or heads.search(value) is None:
         return value
     first, end, rest = (value.partition("\n") if not at_begin else ("", "", value))
-    return first + end + heads.sub(lambda found: f"{QUOTED}{found[0]}", rest)
+    return first + end + heads.sub(lambda match: f"{QUOTED}{match[0]}", rest)
 
 
 def heads_of(*heads: str) -> re.Pattern[str]:
@@ -89,26 +89,26 @@ def heads_of(*heads: str) -> re.Pattern[str]:
 @cache
 def _heads(template: str) -> re.Pattern[str] | None:
     """What lines of a template begin with that order it: before a field, before a colon at the end, a heading."""
-    found = []
+    heads = []
     for line in template.split("\n"):
         before, field, _ = line.partition("{")
         if before.strip() and (field or before.startswith("# ") or before.rstrip().endswith((":", "?"))):
-            found.append(before)
-    return heads_of(*found) if found else None
+            heads.append(before)
+    return heads_of(*heads) if heads else None
 
 
 @cache
 def _at_begin(template: str) -> frozenset[str]:
     """Fields that stand at the beginning of a line."""
-    return frozenset(found[1] for line in template.split("\n") if (found := FIELD.match(line)))
+    return frozenset(match[1] for line in template.split("\n") if (match := FIELD.match(line)))
 
 
 @cache
 def load_prompts(package: str, name: str, roles: tuple[str, ...]) -> dict[str, Template]:
     """Templates of the set `name` by role, from the folder prompts/ of a package ("ghar.envs.kare")."""
-    found = find_spec(package)
-    assert found is not None and found.submodule_search_locations  # a package that asks for its own prompts
-    folder = Path(next(iter(found.submodule_search_locations))) / "prompts" / name
+    spec = find_spec(package)
+    assert spec is not None and spec.submodule_search_locations  # a package that asks for its own prompts
+    folder = Path(next(iter(spec.submodule_search_locations))) / "prompts" / name
     return {role: _read(folder / f"{role}.txt") for role in roles}
 
 

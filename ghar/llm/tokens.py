@@ -27,17 +27,17 @@ def encode_prompt(tokenizer: Tokenizer, prompt: str) -> list[int]:
 
 def encode_reply(tokenizer: Tokenizer, reply: str) -> list[int]:
     """Token ids of a free reply as a model should have said it, end token included."""
-    return [*tokenizer.encode(_said(tokenizer, reply), add_special_tokens=False), facts_of(tokenizer).end]
+    return [*tokenizer.encode(_frame_reply(tokenizer, reply), add_special_tokens=False), facts_of(tokenizer).end]
 
 
 def encode_many(tokenizer: Tokenizer, prompts: Sequence[str], replies: Sequence[str]) -> tuple[list[Any], list[Any]]:
     """`encode_prompt` of each prompt and `encode_reply` of each reply, many at a time, which is much quicker."""
-    texts = [*(_asked(tokenizer, prompt) for prompt in prompts), *(_said(tokenizer, reply) for reply in replies)]
+    texts = [*(_asked(tokenizer, prompt) for prompt in prompts), *(_frame_reply(tokenizer, reply) for reply in replies)]
     ids = tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
     facts = facts_of(tokenizer)
     return (
         [[*facts.begin, *asked] if facts.begin else asked for asked in ids[: len(prompts)]],
-        [[*said, facts.end] for said in ids[len(prompts) :]],
+        [[*reply_ids, facts.end] for reply_ids in ids[len(prompts) :]],
     )
 
 
@@ -47,7 +47,7 @@ def _asked(tokenizer: Tokenizer, prompt: str) -> str:
     return render(tokenizer, ("user", prompt), prompt=True) if facts_of(tokenizer).chat else prompt
 
 
-def _said(tokenizer: Tokenizer, reply: str) -> str:
+def _frame_reply(tokenizer: Tokenizer, reply: str) -> str:
     """The text that stands for a reply: behind a raw prompt comes a blank."""
     reply = plain(reply, tokenizer)
     return reply if facts_of(tokenizer).chat else " " + reply
@@ -56,10 +56,11 @@ def _said(tokenizer: Tokenizer, reply: str) -> str:
 @lru_cache(maxsize=1024)  # the same few lists are asked for again and again
 def encode_choices(tokenizer: Tokenizer, choices: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
     """Token ids of each choice. The end token is added only where one choice begins another."""
-    return told_apart([tuple(encode_reply(tokenizer, choice))[:-1] for choice in choices], facts_of(tokenizer).end)
+    ids = [tuple(encode_reply(tokenizer, choice))[:-1] for choice in choices]
+    return make_prefix_free(ids, facts_of(tokenizer).end)
 
 
-def told_apart(sequences: Sequence[tuple[int, ...]], end: int) -> tuple[tuple[int, ...], ...]:
+def make_prefix_free(sequences: Sequence[tuple[int, ...]], end: int) -> tuple[tuple[int, ...], ...]:
     """The token sequences, each with `end` behind it where one of them begins another ("1" begins "10")."""
     clash = any(a != b and b[: len(a)] == a for a in sequences for b in sequences)
     return tuple((*ids, end) if clash else ids for ids in sequences)
@@ -67,17 +68,17 @@ def told_apart(sequences: Sequence[tuple[int, ...]], end: int) -> tuple[tuple[in
 
 def encode_after(tokenizer: Tokenizer, before: Completion, head: str) -> list[int]:
     """Token ids to go on from: a reply in its context, as it was sampled but for its end, and the words behind it."""
-    said = before.token_ids
-    if said and said[-1] in facts_of(tokenizer).ends:
-        said = said[:-1]
-    return [*before.prompt_ids, *said, *tokenizer.encode(plain(head, tokenizer), add_special_tokens=False)]
+    reply_ids = before.token_ids
+    if reply_ids and reply_ids[-1] in facts_of(tokenizer).ends:
+        reply_ids = reply_ids[:-1]
+    return [*before.prompt_ids, *reply_ids, *tokenizer.encode(plain(head, tokenizer), add_special_tokens=False)]
 
 
 @lru_cache(maxsize=1024)
 def encode_behind(tokenizer: Tokenizer, choices: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
     """`encode_choices` behind a head: a blank comes first."""
     ids = [tuple(tokenizer.encode(" " + plain(c, tokenizer), add_special_tokens=False)) for c in choices]
-    return told_apart(ids, facts_of(tokenizer).end)
+    return make_prefix_free(ids, facts_of(tokenizer).end)
 
 
 @lru_cache(maxsize=1024)

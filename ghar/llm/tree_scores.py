@@ -54,14 +54,14 @@ def score_trees(
     """log p of each token of targets[i][j] given contexts[i] and those before it, in nats. Contexts have two tokens or
     more; most: contexts of one pass."""
     trees = [tree_of(context, some) for context, some in zip(contexts, targets, strict=True)]
-    found: dict[int, list[tuple[float, ...]]] = {}
+    scores: dict[int, list[tuple[float, ...]]] = {}
     vocabulary = model.config.get_text_config().vocab_size
     for batch in _batches(contexts, trees, most, LOGITS // vocabulary):
         cache, _ = read_prompts(model, [contexts[i][:-1] for i in batch], pad, store)
         logits = _behind(model, cache, [trees[i] for i in batch], pad)
         for row, i in zip(logits, batch, strict=True):
-            found[i] = _picked(row, trees[i], targets[i])
-    return [found[i] for i in range(len(contexts))]
+            scores[i] = _picked(row, trees[i], targets[i])
+    return [scores[i] for i in range(len(contexts))]
 
 
 def _batches(contexts: Sequence[Ids], trees: Sequence[Tree], most: int, tokens: int) -> Iterator[list[int]]:
@@ -106,5 +106,5 @@ def _picked(logits: torch.Tensor, tree: Tree, targets: Sequence[Ids]) -> list[tu
     places = torch.tensor([place for path in tree.paths for place in path], device=logits.device)
     tokens = torch.tensor([token for target in targets for token in target], device=logits.device)
     lines = logits[: len(tree.tokens)].float().log_softmax(-1)
-    told = iter(lines[places, tokens].tolist())
-    return [tuple(next(told) for _ in target) for target in targets]
+    values = iter(lines[places, tokens].tolist())
+    return [tuple(next(values) for _ in target) for target in targets]

@@ -68,12 +68,12 @@ class VLLMEngine:
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """Replies in the order of `requests`."""
-        found: dict[int, Completion] = {}
+        replies: dict[int, Completion] = {}
         for i, request in enumerate(requests):
-            self.submit(request, lambda reply, i=i: found.__setitem__(i, reply))
-        while len(found) < len(requests):
+            self.submit(request, lambda reply, i=i: replies.__setitem__(i, reply))
+        while len(replies) < len(requests):
             self.step()
-        return [found[i] for i in range(len(requests))]
+        return [replies[i] for i in range(len(requests))]
 
     def submit(self, request: Request, done: Callable[[Completion], None]) -> None:
         """Queue a request (see `StreamingEngine`)."""
@@ -166,9 +166,9 @@ class VLLMEngine:
         vLLM computes prompt log-probabilities without its prefix cache: each pair costs a whole forward pass.
         """
         check_pairs(pairs)
-        found = self._now([[*context, *target] for context, target in pairs], prompt_logprobs=0, max_tokens=1)
+        outputs = self._now([[*context, *target] for context, target in pairs], prompt_logprobs=0, max_tokens=1)
         scores = []
-        for output, (context, target) in zip(found, pairs, strict=True):
+        for output, (context, target) in zip(outputs, pairs, strict=True):
             lines = output.prompt_logprobs[len(context) :]
             scores.append(tuple(line[token].logprob for line, token in zip(lines, target, strict=True)))
         return scores
@@ -180,9 +180,9 @@ class VLLMEngine:
         """
         check_pairs(pairs)
         whole = [[*context, *target] for context, target in pairs]
-        found = self._now(whole, prompt_logprobs=0, max_tokens=1, skip_reading_prefix_cache=False)
+        outputs = self._now(whole, prompt_logprobs=0, max_tokens=1, skip_reading_prefix_cache=False)
         scores: list[tuple[tuple[float, ...], int]] = []
-        for output, (context, target) in zip(found, pairs, strict=True):
+        for output, (context, target) in zip(outputs, pairs, strict=True):
             cached = output.num_cached_tokens or 0
             if cached >= len(context):
                 scores.append((self.score([(context, target)])[0], 0))
@@ -196,10 +196,10 @@ class VLLMEngine:
         if owed := len(self._new) + len(self._open):
             raise RuntimeError(f"{owed} requests are open: finish or cancel them first")
         names = [self._add(ids, temperature=1.0, seed=i, **options) for i, ids in enumerate(prompts)]
-        found: dict[str, Any] = {}
-        while len(found) < len(names):
-            found |= {output.request_id: output for output in self._step()}
-        return [found[name] for name in names]
+        outputs: dict[str, Any] = {}
+        while len(outputs) < len(names):
+            outputs |= {output.request_id: output for output in self._step()}
+        return [outputs[name] for name in names]
 
     # ---------------------------------------------------------------- weights
 

@@ -46,19 +46,19 @@ def answer_counts(rows: Sequence[Row]) -> dict[str, Any]:
     for row, patient in zip(rows, patients_of(rows), strict=True):
         who[row["label"]].add(patient)
     usual = max(who, key=times.__getitem__)
-    found: dict[str, Any] = {
+    counts: dict[str, Any] = {
         "usual": usual,
         "label_patients": {label: len(patients) for label, patients in who.items()},
         "other_patients": len(set().union(*(patients for label, patients in who.items() if label != usual))),
     }
     looked_up = [row for row in rows if row.get("lookups")]
     if looked_up:
-        shown = [_shown(row) for row in looked_up]
-        found |= {"retrieved": len(looked_up), "with_evidence": sum(map(bool, shown)), "evidence": len(set(shown))}
-    return found
+        texts = [_collect_texts(row) for row in looked_up]
+        counts |= {"retrieved": len(looked_up), "with_evidence": sum(map(bool, texts)), "evidence": len(set(texts))}
+    return counts
 
 
-def _shown(row: Row) -> tuple[str, ...]:
+def _collect_texts(row: Row) -> tuple[str, ...]:
     """The passages that any prompt of an episode showed."""
     passages = (passage for lookup in row["lookups"] for passage in lookup.get("found") or ())
     return tuple(sorted({str(passage.get("text")) for passage in passages if passage.get("shown", True)}))
@@ -75,12 +75,12 @@ def too_few(rows: Sequence[Row], labels: Sequence[str]) -> dict[str, str]:
         others = counts["other_patients"]
         words = f"{_patients(others)} without label {counts['usual']}"
         return dict.fromkeys(("auroc", "auprc", "balanced_accuracy", "macro_f1"), words) if others < FEWEST else {}
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for label, own in zip(labels, (("specificity", "npv"), ("sensitivity", "ppv")), strict=False):
         if (number := who.get(label, 0)) < FEWEST:
             words = f"{_patients(number)} with label {label}"
-            found |= dict.fromkeys(("auroc", "auprc", "balanced_accuracy", "macro_f1", *own), words)
-    return found
+            reasons |= dict.fromkeys(("auroc", "auprc", "balanced_accuracy", "macro_f1", *own), words)
+    return reasons
 
 
 def _patients(number: int) -> str:
@@ -172,10 +172,10 @@ def _retrieval(summary: Summary, main: str | None, numbers: Summary) -> Iterator
             yield HealthVerdict("retrieval", "bad", f"{rate[0]:.1%} of the episodes retrieve: it is never used.")
         return
     counts = numbers.get("answers") or {}
-    shown, retrieved = counts.get("with_evidence"), counts.get("retrieved", 0)
-    if shown == 0:
+    with_evidence, retrieved = counts.get("with_evidence"), counts.get("retrieved", 0)
+    if with_evidence == 0:
         yield HealthVerdict("retrieval", "bad", f"{retrieved:,} episodes retrieve and no prompt shows a passage.")
-    elif shown is not None and retrieved > 1 and counts["evidence"] == 1:
+    elif with_evidence is not None and retrieved > 1 and counts["evidence"] == 1:
         yield HealthVerdict("retrieval", "bad", f"The same passages are shown in all {retrieved:,} episodes.")
     elif (same := _same_without(summary, main)) is not None and same[0] >= SAME:
         words = f"{same[0]:.1%} of the answers are those of {same[1]}: retrieval changes nothing."

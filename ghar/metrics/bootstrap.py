@@ -106,9 +106,9 @@ def spreads(
     statistic: Statistic, n: int, *, patients: Patients, seed: int = 0, resamples: int = RESAMPLES
 ) -> dict[str, BootstrapSpread]:
     """As `intervals`, with mean and standard deviation over the resamples that leave the number defined."""
-    found = resampled(statistic, n, patients, seed, resamples)
+    draws = resampled(statistic, n, patients, seed, resamples)
     return {
-        name: BootstrapSpread(value, float(np.nanmean(x)), float(np.nanstd(x))) for name, (value, x) in found.items()
+        name: BootstrapSpread(value, float(np.nanmean(x)), float(np.nanstd(x))) for name, (value, x) in draws.items()
     }
 
 

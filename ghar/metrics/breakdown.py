@@ -57,8 +57,8 @@ def groups_of(row: Row) -> tuple[str, ...]:
     needed = () if needs is None else ("a look-up was needed" if needs else "no look-up was needed",)
     count = row.get("look_ups")
     many = () if count is None else (f"needs {count} look-up{'' if count == 1 else 's'}",)
-    known = (f"{kind} {name}" for kind, name in row.get("groups", {}).items())
-    return (f"label {row['label']}", *needed, *many, *known)
+    patient_groups = (f"{kind} {name}" for kind, name in row.get("groups", {}).items())
+    return (f"label {row['label']}", *needed, *many, *patient_groups)
 
 
 def subgroups(tallies: Mapping[str, RowCounts]) -> dict[str, Any]:
@@ -67,9 +67,9 @@ def subgroups(tallies: Mapping[str, RowCounts]) -> dict[str, Any]:
     sizes = Counter(group for tally in tallies.values() for groups in tally.groups for group in groups)
     whole = sum(len(tally.groups) for tally in tallies.values())
     parts = (group for group in sizes if FEWEST * len(tallies) <= sizes[group] < whole)
-    shown = sorted(parts, key=lambda group: (group.startswith("label"), group))
+    order = sorted(parts, key=lambda group: (group.startswith("label"), group))
     lines = []
-    for group in shown:
+    for group in order:
         cells = [_accuracy(tally, group) for tally in tallies.values()]
         count = max(sum(group in groups for groups in tally.groups) for tally in tallies.values())
         lines.append((group, f"{count:,}", cells))
@@ -113,8 +113,8 @@ def decision_curve(tallies: Mapping[str, RowCounts], labels: Sequence[str], colo
         truth = np.array([label == labels[1] for label, _ in tally.shares])
         if not lines:
             everyone = truth.mean() - (1 - truth.mean()) * THRESHOLDS / (1 - THRESHOLDS)
-            shown = everyone >= -0.05
-            lines.append(Line("act on everyone", THRESHOLDS[shown].tolist(), everyone[shown].tolist(), INK))
+            mask = everyone >= -0.05
+            lines.append(Line("act on everyone", THRESHOLDS[mask].tolist(), everyone[mask].tolist(), INK))
         acted = risk[None] >= THRESHOLDS[:, None]
         gained = (acted & truth).mean(axis=1) - (acted & ~truth).mean(axis=1) * THRESHOLDS / (1 - THRESHOLDS)
         lines.append(Line(name, THRESHOLDS.tolist(), gained.tolist(), colors[name]))

@@ -50,8 +50,8 @@ def calibration(
             "top_accuracy": weighted_mean(weights, right),
         }
 
-    found = resampled(statistic, len(truth), patients, seed, resamples)
-    return {name: _interval(value, drawn, centred=name == "ece") for name, (value, drawn) in found.items()}
+    draws = resampled(statistic, len(truth), patients, seed, resamples)
+    return {name: _interval(value, drawn, centred=name == "ece") for name, (value, drawn) in draws.items()}
 
 
 def _interval(value: float, drawn: np.ndarray, centred: bool) -> Interval:
@@ -72,16 +72,16 @@ def temperature(rows: Sequence[Row], labels: Sequence[str]) -> float:
     from scipy.optimize import minimize_scalar
     from scipy.special import log_softmax
 
-    known = [row for row in rows if row.get("label_probabilities") is not None]
-    if not known:
+    predictions = [row for row in rows if row.get("label_probabilities") is not None]
+    if not predictions:
         raise BadInput("no row has label_probabilities: a temperature needs a policy that gives them")
-    strange = {row["label"] for row in known} - set(labels)
+    strange = {row["label"] for row in predictions} - set(labels)
     if strange:
         raise BadInput(
             f"{min(strange)!r} is not a label of the task: give the labels in the order of the probabilities"
         )
-    truth = np.array([labels.index(row["label"]) for row in known])
-    logs = _logs(_distributions(np.array([row["label_probabilities"] for row in known]), len(known)))
+    truth = np.array([labels.index(row["label"]) for row in predictions])
+    logs = _logs(_distributions(np.array([row["label_probabilities"] for row in predictions]), len(predictions)))
 
     def loss(log_t: float) -> float:
         return float(-log_softmax(logs / np.exp(log_t), axis=1)[np.arange(len(truth)), truth].mean())

@@ -137,9 +137,9 @@ def _ring(axes: Axes, line: Line) -> None:
 
 def hover(axes: Axes, points: Iterable[tuple[float, float]], name: str, text: str | None = None) -> None:
     """Let a pointer over each point show `text`, or its numbers: "NAME 3: 0.512"."""
-    found = getattr(axes, "hovered", [])
-    found += [(x, y, text or f"{name} {x:g}: {y:.4g}") for x, y in points if math.isfinite(x) and math.isfinite(y)]
-    axes.hovered = found  # type: ignore[attr-defined]
+    entries = getattr(axes, "hovered", [])
+    entries += [(x, y, text or f"{name} {x:g}: {y:.4g}") for x, y in points if math.isfinite(x) and math.isfinite(y)]
+    axes.hovered = entries  # type: ignore[attr-defined]
 
 
 @contextmanager

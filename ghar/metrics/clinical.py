@@ -36,12 +36,12 @@ def risk(
     """
     truth, score = _binary(labels, scores)
     areas, best = one_against_rest(truth, score), best_f1(truth, score)
-    said = score >= threshold
+    flags = score >= threshold
 
     def statistic(weights: np.ndarray) -> dict[str, np.ndarray]:
         auroc, auprc = areas(weights)
-        hits = weights @ (truth & said)
-        f1 = ratio(2 * hits, weights @ truth + weights @ said)
+        hits = weights @ (truth & flags)
+        f1 = ratio(2 * hits, weights @ truth + weights @ flags)
         defined = weights @ truth > 0
         return {"auroc": auroc, "auprc": auprc, "f1": np.where(defined, f1, np.nan), "best_f1": best(weights)[0]}
 

@@ -35,12 +35,12 @@ def table(summary: Row) -> str:
     who = f"{summary['samples']} samples of {summary['patients']} patients; intervals by resampling patients"
     lines = [f"{summary['experiment']}: {who}"]
     lines.append(f"{'system.variant':{first}}" + "".join(f"{COLUMNS[c]:>24}" for c in PRINTED) + "  answered by")
-    for name, found in numbers.items():
+    for name, values in numbers.items():
         digits = {c: 3 if c in ("accuracy", "macro_f1") else 1 for c in PRINTED}
-        cells = "".join(f"{cell(found.get(c), digits[c]):>24}" for c in PRINTED)
+        cells = "".join(f"{cell(values.get(c), digits[c]):>24}" for c in PRINTED)
         lines.append(f"{name:{first}}{cells}  {summary['answered_by'][name]}")
-    for pair, found in summary["differences"].items():
-        lines.append(f"{pair}: accuracy {cell(found['accuracy'])}{no_rival(summary, pair)}")
+    for pair, values in summary["differences"].items():
+        lines.append(f"{pair}: accuracy {cell(values['accuracy'])}{no_rival(summary, pair)}")
     lines += [f"ceiling on accuracy: {ceiling}" for ceiling in in_words(summary)]
     lines += [f"left out: {name}: {reason}" for name, reason in summary["left_out"].items()]
     if summary["generated"]:
@@ -81,7 +81,7 @@ def _traces(rows: Mapping[str, Sequence[Row]]) -> list[dict[str, Any]]:
             "sample": sample,
             "patient": next(iter(by_name.values()))[sample]["patient"],
             "label": next(iter(by_name.values()))[sample]["label"],
-            "episodes": {name: _episode(found[sample]) for name, found in by_name.items()},
+            "episodes": {name: _episode(by_sample[sample]) for name, by_sample in by_name.items()},
         }
         for sample in samples
     ]

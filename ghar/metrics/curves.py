@@ -53,9 +53,9 @@ def diagnostic(rows: Sequence[Row], name: str, colors: Mapping[str, str]) -> lis
     """One curve per agent of a PPO diagnostic, and one of all agents. colors: of the names in `agents`."""
     points = [row for row in rows if row["phase"] == "rl"]
     keys = sorted({key for row in points for key in row})
-    found = [(key, agent) for key in keys if (agent := _agent(key, name)) is not None]
+    curves = [(key, agent) for key in keys if (agent := _agent(key, name)) is not None]
     lines = [
-        _line(points, key, agent or "all agents", colors[agent] if agent else WHOLE) for key, agent in found
+        _line(points, key, agent or "all agents", colors[agent] if agent else WHOLE) for key, agent in curves
     ]  # fmt: skip
     return [line for line in lines if line.x]
 
@@ -66,14 +66,14 @@ def critic(rows: Sequence[Row]) -> str | None:
     if not points:
         return None
     own = _mean(points, "train/explained_variance")
-    told = f"Over the last {len(points)} updates the critic explains {own:.0%} of the variance of what episodes earned"
+    text = f"Over the last {len(points)} updates the critic explains {own:.0%} of the variance of what episodes earned"
     boosting = [row for row in points if row.get("train/explained_variance/boosting") is not None]
     if boosting:
         share = _mean(boosting, "train/explained_variance/boosting")
-        told += f", gradient boosting on plain numbers of the episode so far {share:.0%}"
+        text += f", gradient boosting on plain numbers of the episode so far {share:.0%}"
     if points[-1].get("train/critic/worthless"):
-        told += ". That is no more than a constant would: the advantages are returns with a constant baseline"
-    return told + "."
+        text += ". That is no more than a constant would: the advantages are returns with a constant baseline"
+    return text + "."
 
 
 def _mean(rows: Sequence[Row], key: str) -> float:

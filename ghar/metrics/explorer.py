@@ -56,9 +56,9 @@ class Explorer:
     def table(self, titles: Mapping[str, str], colors: Mapping[str, str]) -> str:
         """The table as a script's JSON."""
         variants = [{"name": name, "title": titles[name], "color": colors[name]} for name in self.columns]
-        found = {"words": self.words, "samples": self.samples, "variants": variants, "columns": self.columns}
+        content = {"words": self.words, "samples": self.samples, "variants": variants, "columns": self.columns}
         names = {"groups": self.groups, "sources": self.sources}
-        return as_script(found | names | {"pack": PACK, "without": self.without})
+        return as_script(content | names | {"pack": PACK, "without": self.without})
 
 
 COLUMNS = ("guess", "right", "confidence", "retrieved", "calls", "tokens", "seconds", "reward", "sources")
@@ -80,23 +80,23 @@ def _numbers(names: list[str], wanted: Sequence[str]) -> list[int]:
 
 def explore(episodes: Mapping[str, Iterator[Row]], main: str, labels: Sequence[str]) -> Explorer:
     """Read every variant's rows once, side by side in the order of `main`'s; rows are never all in memory."""
-    found = Explorer(list(labels))
+    explorer = Explorer(list(labels))
     order = [main, *(name for name in episodes if name != main)]
-    found.columns = {name: {column: [] for column in COLUMNS} for name in order}
+    explorer.columns = {name: {column: [] for column in COLUMNS} for name in order}
     others = {name: _Beside(episodes[name]) for name in order[1:]}
     pack: dict[str, Any] = {}
     raw: list[str] = []
     for row in episodes[main]:
         rows = {main: row} | {name: beside.find(row["sample_id"]) for name, beside in others.items()}
-        _sample(found, row, rows)
-        pack[str(len(found.samples) - 1)] = _texts(found, row, rows)
+        _sample(explorer, row, rows)
+        pack[str(len(explorer.samples) - 1)] = _texts(explorer, row, rows)
         if len(pack) == PACK:
-            _close(found, raw, pack)
+            _close(explorer, raw, pack)
             pack = {}
     if pack:
-        _close(found, raw, pack)
-    found.packs += [(False, as_script(json.loads(text))) for text in raw]
-    return found
+        _close(explorer, raw, pack)
+    explorer.packs += [(False, as_script(json.loads(text))) for text in raw]
+    return explorer
 
 
 @dataclass(eq=False)
@@ -116,50 +116,50 @@ class _Beside:
         return None
 
 
-def _sample(found: Explorer, row: Row, rows: Mapping[str, Row | None]) -> None:
+def _sample(explorer: Explorer, row: Row, rows: Mapping[str, Row | None]) -> None:
     """Add a sample to the table."""
-    about = {"id": row["sample_id"], "of": row.get("subject_id"), "truth": found.word(row["label"])}
-    of = _numbers(found.groups, [f"{kind}: {name}" for kind, name in row.get("groups", {}).items()])
-    found.samples.append(about | {"needs": row["needs_retrieval"], "ups": row.get("look_ups"), "groups": of})
+    about = {"id": row["sample_id"], "of": row.get("subject_id"), "truth": explorer.word(row["label"])}
+    of = _numbers(explorer.groups, [f"{kind}: {name}" for kind, name in row.get("groups", {}).items()])
+    explorer.samples.append(about | {"needs": row["needs_retrieval"], "ups": row.get("look_ups"), "groups": of})
     for name, own in rows.items():
-        values = [None] * len(COLUMNS) if own is None else _values(found, own)
+        values = [None] * len(COLUMNS) if own is None else _values(explorer, own)
         for column, value in zip(COLUMNS, values, strict=True):
-            found.columns[name][column].append(value)
+            explorer.columns[name][column].append(value)
         for turn in own["turns"] if own is not None else ():
-            if turn["agent"] not in found.agents:
-                found.agents.append(turn["agent"])
+            if turn["agent"] not in explorer.agents:
+                explorer.agents.append(turn["agent"])
 
 
-def _values(found: Explorer, row: Row) -> list[Any]:
+def _values(explorer: Explorer, row: Row) -> list[Any]:
     shares = row.get("label_probabilities")
     confidence = None if shares is None else round(max(shares), 4)
     tokens, reward = row["prompt_tokens"] + row["completion_tokens"], row["reward"]
-    shown = None if reward is None else round(reward, 4)
-    answer = found.word(row["prediction"]), int(row["correct"]), confidence
-    sources = _numbers(found.sources, sources_of(row))
-    return [*answer, int(row["retrieved"]), len(row["turns"]), tokens, round(row["seconds"], 4), shown, sources]
+    score = None if reward is None else round(reward, 4)
+    answer = explorer.word(row["prediction"]), int(row["correct"]), confidence
+    sources = _numbers(explorer.sources, sources_of(row))
+    return [*answer, int(row["retrieved"]), len(row["turns"]), tokens, round(row["seconds"], 4), score, sources]
 
 
-def _texts(found: Explorer, row: Row, rows: Mapping[str, Row | None]) -> dict[str, Any]:
+def _texts(explorer: Explorer, row: Row, rows: Mapping[str, Row | None]) -> dict[str, Any]:
     """What a pack holds of a sample."""
-    if found._size > LARGEST:
-        found.without += 1
-    if found._size > 2 * LARGEST:
+    if explorer._size > LARGEST:
+        explorer.without += 1
+    if explorer._size > 2 * LARGEST:
         return {"patient": None, "runs": {}}
-    prompts = found._size <= LARGEST
+    prompts = explorer._size <= LARGEST
     runs = {name: traces.episode(own, prompts) for name, own in rows.items() if own is not None}
     return {"patient": shorten(row["patient"]), "runs": runs}
 
 
-def _close(found: Explorer, raw: list[str], pack: Mapping[str, Any]) -> None:
+def _close(explorer: Explorer, raw: list[str], pack: Mapping[str, Any]) -> None:
     """Keep a finished pack: as it is while all are short, compressed once they are not."""
     raw.append(json.dumps(pack, ensure_ascii=True))
-    if not found.packs and sum(map(len, raw)) <= PLAIN:
+    if not explorer.packs and sum(map(len, raw)) <= PLAIN:
         return
     for text in raw:
         zipped = base64.b64encode(gzip.compress(text.encode(), compresslevel=6, mtime=0)).decode()
-        found.packs.append((True, zipped))
-        found._size += len(zipped)
+        explorer.packs.append((True, zipped))
+        explorer._size += len(zipped)
     raw.clear()
 
 

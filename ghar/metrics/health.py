@@ -31,7 +31,7 @@ def verdicts(summary: Mapping[str, Any], rows: Sequence[Row], main: str | None) 
     """All that a summary and metrics.jsonl can tell; "unknown" where a run measured nothing."""
     numbers = (summary.get("policies") or {}).get(main) or {}
     learned = [row for row in rows if row["phase"] == "rl" and row["step"] > 0]
-    step = shown_step(summary, main)
+    step = get_weights_step(summary, main)
     training = [_critic(learned), _entropy(learned), _kl(learned, step), _mismatch(learned)] if learned else []
     return [
         *answer_verdicts(summary, main), *_checkpoint(learned, step), *training, _calibration(numbers),
@@ -39,12 +39,12 @@ def verdicts(summary: Mapping[str, Any], rows: Sequence[Row], main: str | None) 
     ]  # fmt: skip
 
 
-def as_json(found: Sequence[HealthVerdict]) -> list[dict[str, str]]:
+def as_json(judgements: Sequence[HealthVerdict]) -> list[dict[str, str]]:
     """The verdicts as summary.json holds them."""
-    return [{"about": v.about, "state": v.state, "sentence": v.sentence} for v in found]
+    return [{"about": v.about, "state": v.state, "sentence": v.sentence} for v in judgements]
 
 
-def shown_step(summary: Mapping[str, Any], main: str | None) -> int | None:
+def get_weights_step(summary: Mapping[str, Any], main: str | None) -> int | None:
     """The update after which the main variant's weights were saved; None where no update of RL made them."""
     trained = (summary.get("answered_by") or {}).get(main) == "trained"
     return summary.get("weights_step") if trained else None
@@ -55,15 +55,15 @@ def outcome(summary: Mapping[str, Any], about: ReportStyle, main: str | None) ->
 
     No comparison is green that cannot be trusted: few patients, a rival without readable answers, or collapsed answers.
     """
-    policies, found = summary.get("policies") or {}, []
+    policies, comparisons = summary.get("policies") or {}, []
     for pair, values in (summary.get("differences") or {}).items():
         first, _, second = pair.partition(" - ")
         interval = values.get("accuracy")
         if first != main or interval is None or None in interval:
             continue
-        if second == about.before and shown_step(summary, main) == 0:
+        if second == about.before and get_weights_step(summary, main) == 0:
             same = f"the same weights as {about.title(second)}: the best checkpoint is that of update 0, before RL"
-            found.append((second, "doubtful", same))
+            comparisons.append((second, "doubtful", same))
             continue
         value, low, high = interval
         state: State = "good" if low > 0 else "bad" if high < 0 else "doubtful"
@@ -72,9 +72,9 @@ def outcome(summary: Mapping[str, Any], about: ReportStyle, main: str | None) ->
         if doubts and state == "good":
             state = "doubtful"
         words = f"{THAN[state] if not doubts else _than(low, high)} {about.title(second)}: {numbers}"
-        found.append((second, state, words + "".join(f"; {doubt}" for doubt in doubts)))
+        comparisons.append((second, state, words + "".join(f"; {doubt}" for doubt in doubts)))
     first_ones = [about.before] if about.before else []
-    return sorted(found, key=lambda one: one[0] not in first_ones)
+    return sorted(comparisons, key=lambda one: one[0] not in first_ones)
 
 
 def _than(low: float, high: float) -> str:
@@ -83,14 +83,14 @@ def _than(low: float, high: float) -> str:
 
 def _doubts(summary: Mapping[str, Any], main: str | None, rival: Mapping[str, Any]) -> list[str]:
     """Why a comparison with a rival does not count, in words."""
-    own, found = (summary.get("policies") or {}).get(main) or {}, []
+    own, doubts = (summary.get("policies") or {}).get(main) or {}, []
     if (share := unreadable_share(rival)) >= NO_RIVAL:
-        found.append(f"but {share:.0%} of its answers could not be read, so it is no rival")
+        doubts.append(f"but {share:.0%} of its answers could not be read, so it is no rival")
     if own and patients_verdict(own, False).state == "bad":
-        found.append("but there are too few patients to compare")
+        doubts.append("but there are too few patients to compare")
     if any(v.about == "answers" and v.state == "bad" for v in answer_verdicts(summary, main)):
-        found.append("but its own answers have collapsed")
-    return found
+        doubts.append("but its own answers have collapsed")
+    return doubts
 
 
 def _graded(value: float, limits: tuple[float, float]) -> State:
@@ -186,10 +186,10 @@ def _readable(numbers: Mapping[str, Any]) -> HealthVerdict:
 
 def _leakage(summary: Mapping[str, Any]) -> HealthVerdict:
     audit = summary.get("audit") or {}
-    found = (audit.get("modes") or {}).get(audit.get("used"))
-    if not found:
+    numbers = (audit.get("modes") or {}).get(audit.get("used"))
+    if not numbers:
         return HealthVerdict("leakage", "unknown", "What was known when was not audited for this task.")
-    score = found["leak_score"]
+    score = numbers["leak_score"]
     sentence = (
         f"{score:.0%} of the samples show what was recorded only with the outcome, or are predicted no earlier than it "
         f"(data.leakage={audit['used']})."

@@ -165,9 +165,9 @@ def _run_id(folder: Path) -> tuple[str, bool]:
     path = folder / "wandb_id"
     earlier = path.read_text().strip() if path.exists() else ""
     first, _, number = earlier.partition("-")
-    found = f"{first}-{int(number or 1) + 1}" if earlier else secrets.token_hex(8)
-    write_whole(path, found)
-    return found, bool(earlier)
+    run_id = f"{first}-{int(number or 1) + 1}" if earlier else secrets.token_hex(8)
+    write_whole(path, run_id)
+    return run_id, bool(earlier)
 
 
 def _set_aside(kept: Path) -> None:

@@ -42,28 +42,28 @@ def policy_summary(
     guess = [None if row["prediction"] is None else _label_index(row, "prediction", index) for row in rows]
     draw: dict[str, Any] = {"patients": patients_of(rows), "seed": seed, "resamples": resamples}
     scores = _scores(rows, len(labels))
-    found: dict[str, Interval] = classification(truth, guess, len(labels), scores, **draw)
-    found |= {
+    metrics: dict[str, Interval] = classification(truth, guess, len(labels), scores, **draw)
+    metrics |= {
         "retrieval_rate": mean_interval([row["retrieved"] for row in rows], **draw),
         "iterations": mean_interval([row["iterations"] for row in rows], **draw),
         "tokens": mean_interval([row["prompt_tokens"] + row["completion_tokens"] for row in rows], **draw),
         "seconds": mean_interval([row["seconds"] for row in rows], **draw),
     }
     if acted(rows):
-        found["reward"] = mean_interval([row["reward"] for row in rows], **draw)
-    found |= _when(rows, seed, resamples) | _calibration(rows, truth, seed, resamples)
+        metrics["reward"] = mean_interval([row["reward"] for row in rows], **draw)
+    metrics |= _when(rows, seed, resamples) | _calibration(rows, truth, seed, resamples)
     unreadable = [sum(not turn["format_ok"] for turn in row["turns"]) for row in rows]
     format_errors = ratio_interval(unreadable, [len(row["turns"]) for row in rows], **draw)
     if format_errors is not None:
-        found["format_errors"] = format_errors
-    found |= completed_decisions(rows, **draw)
+        metrics["format_errors"] = format_errors
+    metrics |= completed_decisions(rows, **draw)
     at = next((row["temperature"] for row in rows if row.get("temperature") is not None), None)
     if at is not None:
         after = _calibration(calibrated(rows, at), truth, seed, resamples)
-        found |= {f"{name}_calibrated": after[name] for name in ("ece", "brier")}
+        metrics |= {f"{name}_calibrated": after[name] for name in ("ece", "brier")}
     answers, few = answer_counts(rows), too_few(rows, labels)
     usual = [float(row["label"] == answers["usual"]) for row in rows]
-    found["over_usual"] = paired_difference([float(row["correct"]) for row in rows], usual, **draw)
+    metrics["over_usual"] = paired_difference([float(row["correct"]) for row in rows], usual, **draw)
     return {
         **counts(rows),
         **({} if at is None else {"temperature": at}),
@@ -72,7 +72,7 @@ def policy_summary(
         "answers": answers,
         **({"reward_terms": terms} if (terms := _reward_terms(rows)) else {}),
         **({"too_few": few} if few else {}),
-        **{name: [i.value, None, None] if name in few else i.as_list() for name, i in found.items()},
+        **{name: [i.value, None, None] if name in few else i.as_list() for name, i in metrics.items()},
     }
 
 
@@ -92,27 +92,27 @@ def _reward_terms(rows: Sequence[Row]) -> dict[str, float]:
 def _when(rows: Sequence[Row], seed: int, resamples: int) -> dict[str, Interval]:
     """Precision, recall and F1 of when to retrieve, by sample and by decision, and accuracy by the look-ups that a
     sample needs, on the rows that know."""
-    known = [row for row in rows if row["needs_retrieval"] is not None]
-    decisions = [[(row["needs_retrieval"], row["retrieved"])] for row in known]
+    cases = [row for row in rows if row["needs_retrieval"] is not None]
+    decisions = [[(row["needs_retrieval"], row["retrieved"])] for row in cases]
     draw: dict[str, Any] = {"seed": seed, "resamples": resamples}
-    found = when_to_retrieve(decisions, patients=patients_of(known), **draw)
-    steps = [row for row in known if row.get("decisions")]
+    metrics = when_to_retrieve(decisions, patients=patients_of(cases), **draw)
+    steps = [row for row in cases if row.get("decisions")]
     each = when_to_retrieve([row["decisions"] for row in steps], patients=patients_of(steps), **draw)
-    found |= {f"{name}_by_decision": value for name, value in each.items()}
-    for many in sorted({row["look_ups"] for row in known if "look_ups" in row}):
-        those = [row for row in known if row.get("look_ups") == many]
-        found[f"accuracy_look_ups_{many}"] = mean_interval(
+    metrics |= {f"{name}_by_decision": value for name, value in each.items()}
+    for many in sorted({row["look_ups"] for row in cases if "look_ups" in row}):
+        those = [row for row in cases if row.get("look_ups") == many]
+        metrics[f"accuracy_look_ups_{many}"] = mean_interval(
             [row["correct"] for row in those], patients=patients_of(those), **draw
         )
-    return {name: value for name, value in found.items() if not name.startswith("retrieval_rate")}
+    return {name: value for name, value in metrics.items() if not name.startswith("retrieval_rate")}
 
 
 def _calibration(rows: Sequence[Row], truth: Sequence[int], seed: int, resamples: int) -> dict[str, Interval]:
     """What label_probabilities are worth, on the rows that have them."""
-    known = [(row, label) for row, label in zip(rows, truth, strict=True) if row.get("label_probabilities") is not None]
-    table = np.array([row["label_probabilities"] for row, _ in known])
-    who = patients_of([row for row, _ in known])
-    return calibration([label for _, label in known], table, patients=who, seed=seed, resamples=resamples)
+    pairs = [(row, label) for row, label in zip(rows, truth, strict=True) if row.get("label_probabilities") is not None]
+    table = np.array([row["label_probabilities"] for row, _ in pairs])
+    who = patients_of([row for row, _ in pairs])
+    return calibration([label for _, label in pairs], table, patients=who, seed=seed, resamples=resamples)
 
 
 def eval_metrics(summary: Mapping[str, Any]) -> dict[str, float]:
@@ -136,13 +136,13 @@ def compare(a: Sequence[Row], b: Sequence[Row], *, seed: int = 0, resamples: int
     draw: dict[str, Any] = {"patients": patients_of(a), "seed": seed, "resamples": resamples}
     columns = {"accuracy": "correct", **({"reward": "reward"} if acted(a) and acted(b) else {})}
     same = sum(one["prediction"] is not None and one["prediction"] == two["prediction"] for one, two in pairs)
-    found = {
+    differences = {
         name: paired_difference(
             [float(one[key]) for one, _ in pairs], [float(two[key]) for _, two in pairs], **draw
         ).as_list()
         for name, key in columns.items()
     }
-    return {**found, "same": same / len(pairs)}
+    return {**differences, "same": same / len(pairs)}
 
 
 def acted(rows: Sequence[Row]) -> bool:
@@ -152,10 +152,10 @@ def acted(rows: Sequence[Row]) -> bool:
 
 def _scores(rows: Sequence[Row], n_labels: int) -> np.ndarray | None:
     """Label probabilities [rows, labels]; None when no row has any."""
-    found = [row.get("label_probabilities") for row in rows]
-    if all(row is None for row in found):
+    scores = [row.get("label_probabilities") for row in rows]
+    if all(row is None for row in scores):
         return None
-    return np.array([[1 / n_labels] * n_labels if row is None else row for row in found])
+    return np.array([[1 / n_labels] * n_labels if row is None else row for row in scores])
 
 
 def _label_index(row: Row, key: str, index: Mapping[str, int]) -> int:

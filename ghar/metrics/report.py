@@ -31,7 +31,7 @@ from ghar.metrics.model_size import budget_in_words, size_in_words
 from ghar.metrics.runfolder import RunFolder, write_whole
 from ghar.metrics.style import ReportStyle, in_order, pages
 from ghar.metrics.traces import Row
-from ghar.metrics.upper_bounds import in_words, known
+from ghar.metrics.upper_bounds import in_words, read_ceilings
 
 PAPER = re.compile(r"(?m)^\s+leakage: paper\s*$")  # of config.yaml
 OTHER = "#475569"
@@ -86,8 +86,8 @@ def _content(
     run: RunFolder, summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], about: ReportStyle
 ) -> dict[str, Any]:
     """What the template shows; a part that is None or empty is shown as missing."""
-    found = summary.get("policies") or {}
-    policies = {name: found[name] for name in in_order(found, about.titles)}
+    entries = summary.get("policies") or {}
+    policies = {name: entries[name] for name in in_order(entries, about.titles)}
     names = in_order(run.episode_names(), about.titles)
     every = in_order([*policies, *names], about.titles)
     colors = _colors(every)
@@ -95,7 +95,7 @@ def _content(
     tallies = {name: breakdown.RowCounts() for name in names}
     explorer = _explorer(run, tallies, about, labels)
     training = _training(run, labels)
-    acting = [agent for found in (explorer, training) if found for agent in found.agents]
+    acting = [agent for part in (explorer, training) if part for agent in part.agents]
     agents = _colors([*acting, *curves.agents(rows)])
     main = about.main_of(list(policies))
     content = {
@@ -162,7 +162,7 @@ def _missing(content: Mapping[str, Any]) -> list[str]:
 
 def _ceilings(summary: Mapping[str, Any]) -> list[Level]:
     names: dict[str, list[str]] = {}
-    for name, value in known(summary).items():
+    for name, value in read_ceilings(summary).items():
         names.setdefault(f"{value:.3f}", []).append(name)
     return [Level(f"{', '.join(same)} ceiling {value}", float(value)) for value, same in names.items()]
 
@@ -172,10 +172,10 @@ def _table(policies: Mapping[str, Any]) -> dict[str, list[tuple[str, list[tuple[
     sections = {}
     for section, metrics in TABLE.items():
         lines = []
-        for metric, (shown_as, digits) in metrics.items():
+        for metric, (title, digits) in metrics.items():
             cells = [_few(policy, metric) or _cell(policy.get(metric), digits) for policy in policies.values()]
             if any(cells):
-                lines.append((shown_as, cells))
+                lines.append((title, cells))
         sections[section] = lines
     sections |= _named_by_the_system(list(policies.values()))
     return {section: lines for section, lines in sections.items() if lines}
@@ -283,8 +283,8 @@ def _explorer(
         return iter(tallies[name].through(grouped))
 
     order = dict.fromkeys(name for name in (main, about.before, *tallies) if name is not None and name in tallies)
-    found = explore({name: rows(name) for name in order}, main, labels)
-    return found if found.samples else None
+    explorer = explore({name: rows(name) for name in order}, main, labels)
+    return explorer if explorer.samples else None
 
 
 def _training(run: RunFolder, labels: Sequence[str]) -> Explorer | None:
@@ -294,8 +294,8 @@ def _training(run: RunFolder, labels: Sequence[str]) -> Explorer | None:
         name = f"{row['sample_id']}, update {row['update']}, attempt {row['attempt'] + 1}"
         return {**row, "sample_id": name, "groups": {"update": row["update"]}}
 
-    found = explore({"training": map(named, run.training_episodes())}, "training", labels)
-    return found if found.samples else None
+    explorer = explore({"training": map(named, run.training_episodes())}, "training", labels)
+    return explorer if explorer.samples else None
 
 
 def _broken_down(
@@ -341,10 +341,10 @@ def story(summary: Mapping[str, Any], about: ReportStyle, main: str | None) -> s
 
 def _provenance(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Code, protocol, seed and weights behind the numbers."""
-    shown = {"commit": "Commit", "protocol": "Protocol", "seed": "Seed", "experiment": "Experiment", "scale": "Scale"}
-    found = [(title, str(summary[key])) for key, title in shown.items() if summary.get(key) is not None]
-    said = {"Model": size_in_words, "Trained on": budget_in_words, "Base model": base_in_words}
-    found += [(title, words) for title, of in said.items() if (words := of(summary))]
+    titles = {"commit": "Commit", "protocol": "Protocol", "seed": "Seed", "experiment": "Experiment", "scale": "Scale"}
+    rows = [(title, str(summary[key])) for key, title in titles.items() if summary.get(key) is not None]
+    descriptions = {"Model": size_in_words, "Trained on": budget_in_words, "Base model": base_in_words}
+    rows += [(title, words) for title, of in descriptions.items() if (words := of(summary))]
     for name, who in (summary.get("answered_by") or {}).items():
-        found.append((f"{name} was answered by", str(who)))
-    return found
+        rows.append((f"{name} was answered by", str(who)))
+    return rows

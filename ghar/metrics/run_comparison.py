@@ -91,11 +91,11 @@ def _differing(runs: Sequence[RunSummary]) -> list[str]:
 
 def _groups(runs: Sequence[RunSummary]) -> list[list[RunSummary]]:
     """Runs that differ by their seed alone, together."""
-    found: dict[str, list[RunSummary]] = {}
+    groups: dict[str, list[RunSummary]] = {}
     for run in runs:
         own = {key: value for key, value in run.config.items() if key not in FREE}
-        found.setdefault(str((run.main, sorted(own.items(), key=str))), []).append(run)
-    return list(found.values())
+        groups.setdefault(str((run.main, sorted(own.items(), key=str))), []).append(run)
+    return list(groups.values())
 
 
 def _over_seeds(group: Sequence[RunSummary]) -> tuple[str, int, str]:

@@ -89,15 +89,15 @@ class RunFolder:
         Raises ValueError for a row without step and phase or with a value that is not a number.
         """
         line = (json.dumps(_metrics_row(row), allow_nan=False) + "\n").encode()
-        size, known = _hash_so_far(self.metrics_path)
-        known.update(line)
+        size, digest = _hash_so_far(self.metrics_path)
+        digest.update(line)
         size += len(line)
-        ledger.append(self.path, {"what": "file", "name": METRICS, "size": size, "sha256": known.hexdigest()})
+        ledger.append(self.path, {"what": "file", "name": METRICS, "size": size, "sha256": digest.hexdigest()})
         with self.metrics_path.open("ab") as file:
             file.write(line)
             file.flush()
             os.fsync(file.fileno())
-        _hashed[self.metrics_path] = (ledger.looks(self.metrics_path), known)
+        _hashed[self.metrics_path] = (ledger.looks(self.metrics_path), digest)
 
     def rewind(self, phase: str, step: int) -> None:
         """Forget the rows after `step` of `phase`, and of later phases, with the training episodes of these updates: a
@@ -212,12 +212,12 @@ def _json(path: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        found = json.loads(path.read_text())
+        content = json.loads(path.read_text())
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} is not JSON ({error}): evaluate the run again to rewrite it") from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise BadInput(f"{path} holds no JSON object: evaluate the run again to rewrite it")
-    return found
+    return content
 
 
 def write_whole(path: Path, text: str | Iterable[str], before: Callable[[Path], None] = lambda half: None) -> None:

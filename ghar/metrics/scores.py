@@ -75,8 +75,8 @@ def class_f1(
         f1 = ratio(2 * weights @ hit.astype(float), weights @ both)
         return {str(i): f1[:, i] for i in range(n_classes)}
 
-    found = intervals(statistic, len(cells), patients=patients, seed=seed, resamples=resamples)
-    return {int(name): interval for name, interval in found.items()}
+    by_class = intervals(statistic, len(cells), patients=patients, seed=seed, resamples=resamples)
+    return {int(name): interval for name, interval in by_class.items()}
 
 
 def cells_of(labels: Sequence[int], predictions: Sequence[int | None], n_classes: int) -> np.ndarray:
@@ -115,15 +115,15 @@ def from_confusion(cells: np.ndarray, n_classes: int) -> Statistic:
         recall = ratio(hits, truth)
         # Classes that occur neither as label nor as prediction do not count, as in scikit-learn.
         f1 = ratio(2 * hits, truth + guess)
-        found = {
+        values = {
             "accuracy": hits.sum(axis=1) / truth.sum(axis=1),
             "balanced_accuracy": mean_over_classes(recall),
             "macro_f1": mean_over_classes(f1),
         }
         if n_classes == 2:
             right = ratio(hits, guess)
-            found |= {"sensitivity": recall[:, 1], "specificity": recall[:, 0], "ppv": right[:, 1], "npv": right[:, 0]}
-        return found
+            values |= {"sensitivity": recall[:, 1], "specificity": recall[:, 0], "ppv": right[:, 1], "npv": right[:, 0]}
+        return values
 
     return statistic
 

@@ -28,9 +28,9 @@ def seeds_and_patients(
     values: for each seed one finite number a sample; patients: for each seed the patient of each sample. A name in
     two seeds is one patient. Raises ValueError without seeds, for a seed without values and for unequal lengths.
     """
-    found = _interval(values, patients, seed, resamples)
+    interval = _interval(values, patients, seed, resamples)
     least, most = min(map(np.min, values)), max(map(np.max, values))
-    return Interval(found.value, max(found.low, float(least)), min(found.high, float(most)))
+    return Interval(interval.value, max(interval.low, float(least)), min(interval.high, float(most)))
 
 
 def seeds_and_patients_difference(
@@ -74,10 +74,10 @@ def drawn_over_seeds(
         for weights in patient_weights(count, resamples, seed, width=max(count, *sizes))
     ]
     each = np.array([of(np.ones((1, n)))[0] for of, n in zip(numbers, sizes, strict=True)])
-    found = np.concatenate(blocks)  # [resamples, seeds]
-    known = ~np.isnan(found)
-    together = ratio(np.nan_to_num(found).sum(axis=1), known.sum(axis=1))
-    return float(np.mean(each)), together + between_seeds(each, found - together[:, None], seed)
+    draws = np.concatenate(blocks)  # [resamples, seeds]
+    is_valid = ~np.isnan(draws)
+    together = ratio(np.nan_to_num(draws).sum(axis=1), is_valid.sum(axis=1))
+    return float(np.mean(each)), together + between_seeds(each, draws - together[:, None], seed)
 
 
 def between_seeds(each: np.ndarray, apart: np.ndarray, seed: int) -> np.ndarray:
@@ -92,9 +92,9 @@ def between_seeds(each: np.ndarray, apart: np.ndarray, seed: int) -> np.ndarray:
         return np.zeros(resamples)
     from scipy.stats import t as student  # a second to import
 
-    known = ~np.isnan(apart)
-    centred = np.nan_to_num(apart - ratio(np.nansum(apart, axis=0), known.sum(axis=0)))
-    of_patients = np.nansum(ratio((centred**2).sum(axis=0), known.sum(axis=0))) / (seeds - 1)
+    is_valid = ~np.isnan(apart)
+    centred = np.nan_to_num(apart - ratio(np.nansum(apart, axis=0), is_valid.sum(axis=0)))
+    of_patients = np.nansum(ratio((centred**2).sum(axis=0), is_valid.sum(axis=0))) / (seeds - 1)
     scale = np.sqrt(max(float(np.var(each, ddof=1) - of_patients), 0.0) / seeds)
     quantiles = student.ppf((np.arange(resamples) + 0.5) / resamples, seeds - 1)
     return scale * np.random.default_rng([seed, 1]).permutation(quantiles)

@@ -15,10 +15,10 @@ def p_of(drawn: np.ndarray, scale: float = 1.0) -> float:
     The samples themselves count as one more resample, so that it is never 0: the least is 2 / (R + 1). scale: of the
     numbers, next to which sums of floats that cancel count as 0.
     """
-    known = drawn[~np.isnan(drawn)]
-    known = np.where(np.abs(known) < 1e-12 * scale, 0.0, known)
-    smaller = min((known <= 0).sum(), (known >= 0).sum())
-    return min(1.0, 2 * (int(smaller) + 1) / (len(known) + 1))
+    values = drawn[~np.isnan(drawn)]
+    values = np.where(np.abs(values) < 1e-12 * scale, 0.0, values)
+    smaller = min((values <= 0).sum(), (values >= 0).sum())
+    return min(1.0, 2 * (int(smaller) + 1) / (len(values) + 1))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

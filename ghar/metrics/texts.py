@@ -46,8 +46,8 @@ def bleu(prediction: str, reference: str, n: int) -> float:
 
 def rouge(prediction: str, reference: str) -> dict[str, Rouge]:
     """rouge1, rouge2 and rougeL in 0..1; 0 for a reference without n-grams of the length."""
-    found = _scorer().score(reference, prediction)
-    return {kind: Rouge(found[kind].recall, found[kind].fmeasure) for kind in KINDS}
+    scores = _scorer().score(reference, prediction)
+    return {kind: Rouge(scores[kind].recall, scores[kind].fmeasure) for kind in KINDS}
 
 
 def sari(source: str, prediction: str, reference: str) -> float:

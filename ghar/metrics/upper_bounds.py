@@ -24,13 +24,13 @@ MEANS = {
 }
 
 
-def known(summary: Mapping[str, Any]) -> dict[str, float]:
-    """name -> accuracy, the lowest first; those that no one knows are left out."""
-    found = {name: value for name, value in (summary.get("ceilings") or {}).items() if value is not None}
-    return {name: found[name] for name in sorted(found, key=found.__getitem__) if math.isfinite(found[name])}
+def read_ceilings(summary: Mapping[str, Any]) -> dict[str, float]:
+    """Read {name: accuracy} of the ceilings, the lowest first, without those of unknown value."""
+    values = {name: value for name, value in (summary.get("ceilings") or {}).items() if value is not None}
+    return {name: values[name] for name in sorted(values, key=values.__getitem__) if math.isfinite(values[name])}
 
 
 def in_words(summary: Mapping[str, Any]) -> list[str]:
     """ "memory 0.920 (without retrieval, with all that ...)" of each."""
     return [f"{name} {value:.3f}" + (f" ({MEANS[name]})" if name in MEANS else "")
-            for name, value in known(summary).items()]  # fmt: skip
+            for name, value in read_ceilings(summary).items()]  # fmt: skip

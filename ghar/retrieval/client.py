@@ -100,25 +100,25 @@ class RemoteRetriever:
 
 def _refusal(answer: Answer) -> str:
     try:
-        found = answer.json()
+        body = answer.json()
     except ValueError:
-        found = None
-    detail = found.get("detail") if isinstance(found, dict) else None
+        body = None
+    detail = body.get("detail") if isinstance(body, dict) else None
     return detail if isinstance(detail, str) else f"status {answer.status}"
 
 
-def _version(found: Any) -> ServiceVersion:
+def _version(body: Any) -> ServiceVersion:
     """ValueError for the answer of another service."""
     try:
-        return ServiceVersion(**found)
+        return ServiceVersion(**body)
     except TypeError:
         raise ValueError("is no retrieval service of this version of GHAR") from None
 
 
-def _answers(requests: Sequence[Retrieve], found: Any) -> list[Evidence]:
+def _answers(requests: Sequence[Retrieve], body: Any) -> list[Evidence]:
     """ValueError for what is no answer to these requests."""
     try:
-        answers = answers_from_json(found["answers"])
+        answers = answers_from_json(body["answers"])
     except (KeyError, TypeError, ValueError):
         raise ValueError("sent an answer that cannot be read") from None
     if len(answers) != len(requests):
@@ -148,15 +148,15 @@ def connect(
     check_url(credentialed, url, allow)
     client = RemoteRetriever(url, expected.graph, timeout=timeout, allow=allow)
     try:
-        found = client.version()
+        actual = client.version()
     except (ServiceFailure, httpx.InvalidURL) as error:
         client.close()
         raise BadInput(f"retriever.service={masked(url)}: {error}.") from None
-    if found != expected:
+    if actual != expected:
         client.close()
         raise BadInput(
-            f"retriever.service={masked(url)} serves {_words(found)}, this run needs {_words(expected)}: start it with "
-            "the same kg and retriever settings."
+            f"retriever.service={masked(url)} serves {_words(actual)}, this run needs {_words(expected)}: start it "
+            "with the same kg and retriever settings."
         )
     return client
 

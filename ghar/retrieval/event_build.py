@@ -52,8 +52,8 @@ def clock_of(clock: Clock) -> pl.Expr:
         return pl.col("time")
     if clock == "known":
         return pl.when(pl.col("time").is_not_null()).then(pl.max_horizontal("time", "recorded"))
-    known = pl.col("time").is_not_null() & pl.col("recorded").is_not_null()
-    return pl.when(known).then(pl.max_horizontal("time", "recorded"))
+    has_times = pl.col("time").is_not_null() & pl.col("recorded").is_not_null()
+    return pl.when(has_times).then(pl.max_horizontal("time", "recorded"))
 
 
 def _fingerprint(cohort: Cohort) -> str:
@@ -170,16 +170,16 @@ class _Builder:
     def _rows(self, arrays: dict[str, np.ndarray], rows: pl.DataFrame, begin: int) -> list[str]:
         """Fill in the rows; returns them in words where they are to be encoded."""
         span = slice(begin, begin + rows.height)
-        shown = self._shown(rows)
+        values = self._format_values(rows)
         arrays["row_clock"][span] = rows["_clock"].to_physical().to_numpy()
         arrays["row_time"][span] = rows["time"].to_physical().to_numpy()
         arrays["row_code"][span] = rows["_code"].to_numpy()
-        arrays["row_value"][span] = self._numbered(shown)
+        arrays["row_value"][span] = self._numbered(values)
         if self.encoder is None:
             return []
         label, time = self.labels.gather(rows["_code"]), rows["time"].dt.strftime("%Y-%m-%d %H:%M:%S")
         value = pl.when(pl.col("value").is_not_null()).then(VALUE + pl.col("value") + ")").otherwise(pl.lit(""))
-        frame = pl.DataFrame({"time": time, "label": label, "value": shown})
+        frame = pl.DataFrame({"time": time, "label": label, "value": values})
         text = pl.concat_str(pl.lit("["), "time", pl.lit("] "), "label", value)
         return frame.select(text.alias("text"))["text"].to_list()
 
@@ -196,15 +196,15 @@ class _Builder:
         arrays["number_value"][span] = numbers["numeric_value"].to_numpy()
         arrays["number_unit"][span] = self._numbered(unit)
 
-    def _shown(self, rows: pl.DataFrame) -> pl.Series:
+    def _format_values(self, rows: pl.DataFrame) -> pl.Series:
         """The value of each row as it is shown, with its unit; null where there is none."""
         value = _filled(rows["text_value"])
         if not self.layout.numbers_apart:
             finite = rows["numeric_value"].is_finite().fill_null(False)
             numbers = rows["numeric_value"].set(~finite, None)
             distinct = numbers.drop_nulls().unique()
-            said = pl.Series([number_text(number) for number in distinct], dtype=pl.String)
-            value = numbers.replace_strict(distinct, said, default=None, return_dtype=pl.String).fill_null(value)
+            texts = pl.Series([number_text(number) for number in distinct], dtype=pl.String)
+            value = numbers.replace_strict(distinct, texts, default=None, return_dtype=pl.String).fill_null(value)
         if "unit" not in rows.columns:
             return value.alias("value")
         frame = pl.DataFrame({"value": value, "unit": _filled(rows["unit"])})

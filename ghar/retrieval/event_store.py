@@ -137,8 +137,8 @@ class EventStore:
     def record(self, subject_id: int, now: datetime) -> PatientRecord:
         """What is known of a patient up to and including `now`; nothing for a patient who has no event."""
         place = int(np.searchsorted(self.subjects, subject_id))
-        known = place < len(self.subjects) and self.subjects[place] == subject_id
-        return PatientRecord(self, place if known else -1, to_micros(now))
+        has_record = place < len(self.subjects) and self.subjects[place] == subject_id
+        return PatientRecord(self, place if has_record else -1, to_micros(now))
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,12 +219,12 @@ class PatientRecord:
             raise ValueError("this store was built without an encoder, so that its chunks have no vectors")
         first, last = self._span(store.row_start)
         begin = self._span(store.chunk_start)[0]
-        found = np.array(store.vectors[begin : begin + self.chunks])
+        chunk_vectors = np.array(store.vectors[begin : begin + self.chunks])
         # only the last chunk can reach beyond the cut: the one before it ends `overlap` rows after its start
         end = (self.chunks - 1) * (store.layout.size - store.layout.overlap) + store.layout.size
         if self.chunks and min(end, last - first) > self.rows:
-            found[-1] = store.encoder.passages(["\n".join(self.text(self.chunk_rows(self.chunks - 1)))])[0]
-        return found
+            chunk_vectors[-1] = store.encoder.passages(["\n".join(self.text(self.chunk_rows(self.chunks - 1)))])[0]
+        return chunk_vectors
 
     def chunk_ends(self) -> np.ndarray:
         """i64[chunks], the clock of each chunk's last row."""
@@ -267,14 +267,14 @@ class PatientRecord:
         store, parts = self.store, [self._trajectory(indicator, last) for indicator in indicators]
         places = np.concatenate(parts) if parts else np.empty(0, np.int64)
         times, units = store.number_time[places], store.number_unit[places].tolist()
-        said = [
+        values = [
             f"{stamp} {number_text(value)}" + (f" {store.values[unit]}" if unit >= 0 else "")
             for stamp, value, unit in zip(_stamps(times), store.number_value[places].tolist(), units, strict=True)
         ]
         lines, begin = [], 0
         for indicator, part in zip(indicators, parts, strict=True):
             end = begin + len(part)
-            text = f"{store.indicators[indicator]}: {'; '.join(said[begin:end])}"
+            text = f"{store.indicators[indicator]}: {'; '.join(values[begin:end])}"
             lines.append((text, to_datetime(int(times[begin:end].min())), to_datetime(int(times[begin:end].max()))))
             begin = end
         return lines

@@ -157,28 +157,28 @@ def merge(hits: Mapping[tuple[int, int], float], leaves: int) -> dict[tuple[int,
     hits: (number, level 0) -> score. A stretch of level l holds the pieces 4n..4n+3 of level l - 1 (fewer at the end
     of a report of `leaves` leaves); its score is the mean of those that were hit. A stretch of one piece is no stretch.
     """
-    found, pieces = dict(hits), leaves
+    score_of, pieces = dict(hits), leaves
     for level in range(LEVELS):
         children: dict[int, list[int]] = defaultdict(list)
-        for number, own in found:
+        for number, own in score_of:
             if own == level:
                 children[number // BRANCHES].append(number)
         for parent, hit in sorted(children.items()):
             size = min(BRANCHES, pieces - parent * BRANCHES)
             if size > 1 and len(hit) / size > MAJORITY:
-                scores = [found.pop((number, level)) for number in sorted(hit)]
-                found[parent, level + 1] = sum(scores) / len(scores)
+                scores = [score_of.pop((number, level)) for number in sorted(hit)]
+                score_of[parent, level + 1] = sum(scores) / len(scores)
         pieces = -(-pieces // BRANCHES)
-    return found
+    return score_of
 
 
 def chunks(text: str, size: int) -> Cut:
     """Cut sections into stretches of whole sentences and items, as many as `size` words hold; longer ones by words."""
-    found = []
+    spans = []
     for section in split_sections(text):
         for start, end in _packed(text, section.start, section.end, size):
-            found.append((section.heading, start, end))
-    return found
+            spans.append((section.heading, start, end))
+    return spans
 
 
 def _packed(text: str, start: int, end: int, size: int) -> list[tuple[int, int]]:
@@ -200,9 +200,9 @@ def _packed(text: str, start: int, end: int, size: int) -> list[tuple[int, int]]
 def sentence_spans(text: str) -> Cut:
     """The sentences and lines of a report's sections."""
     return [
-        (section.heading, *found.span())
+        (section.heading, *match.span())
         for section in split_sections(text)
-        for found in SENTENCE.finditer(text, section.start, section.end)
+        for match in SENTENCE.finditer(text, section.start, section.end)
     ]
 
 

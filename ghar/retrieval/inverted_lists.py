@@ -54,8 +54,8 @@ class InvertedLists:
         nearest = low + np.argsort(-(self.centroids[low:high] @ query), kind="stable")
         sizes = np.cumsum(self.start[nearest + 1] - self.start[nearest])
         enough = max(probes, int(np.searchsorted(sizes, at_least)) + 1)
-        found = [self.items[self.start[i] : self.start[i + 1]] for i in nearest[:enough]]
-        return np.sort(np.concatenate(found)).astype(np.int64)
+        lists = [self.items[self.start[i] : self.start[i + 1]] for i in nearest[:enough]]
+        return np.sort(np.concatenate(lists)).astype(np.int64)
 
     def _row(self, part: Part) -> int | None:
         rows = np.flatnonzero((self.parts[:, 0] == part[0]) & (self.parts[:, 1] == part[1]))

@@ -19,12 +19,12 @@ KEPT = 100_000  # vectors of pieces that are kept for the next query
 
 def bm25(texts: Sequence[str], query: str) -> np.ndarray:
     """BM25 with document frequencies over `texts`."""
-    found = np.zeros(len(texts))
+    all_scores = np.zeros(len(texts))
     if any(words(text) for text in texts):
         index = build_sparse("bm25", texts)
         [(items, scores)] = index.search(index.encode([query]), range(len(texts)), len(texts))
-        found[items] = scores
-    return found
+        all_scores[items] = scores
+    return all_scores
 
 
 def tfidf(texts: Sequence[str], query: str) -> np.ndarray:

@@ -53,12 +53,12 @@ class PartitionRetriever:
             for partition in _partitions(request):
                 groups[partition, request.top_n][numbers[request.query]] = None
         encoded = self.index.encode(list(numbers)) if groups else []
-        found: dict[tuple[int, int, int], list[Passage]] = {}
+        results: dict[tuple[int, int, int], list[Passage]] = {}
         for (partition, top_n), members in groups.items():
             passages = self._search(partition, [encoded[i] for i in members], top_n)
-            found.update({(partition, top_n, i): p for i, p in zip(members, passages, strict=True)})
+            results.update({(partition, top_n, i): p for i, p in zip(members, passages, strict=True)})
         return [
-            merge([found[partition, r.top_n, numbers[r.query]] for partition in _partitions(r)]) for r in requests
+            merge([results[partition, r.top_n, numbers[r.query]] for partition in _partitions(r)]) for r in requests
         ]
 
     def check(self, request: Retrieve) -> None:

@@ -59,8 +59,8 @@ class PatientHistory:
         record = self.store.record(subject, began)
         before = int(np.searchsorted(record.row_clocks(), to_micros(began), side="left"))
         codes = record.row_codes()[:before]
-        [(found, scores)] = self._index.search(self._index.encode([request.query]), np.unique(codes), len(codes) or 1)
-        score = dict(zip(found.tolist(), scores.tolist(), strict=True))
+        [(items, scores)] = self._index.search(self._index.encode([request.query]), np.unique(codes), len(codes) or 1)
+        score = dict(zip(items.tolist(), scores.tolist(), strict=True))
         age = (to_micros(began) - record.row_clocks()[:before]) / DAY
         passages: list[Passage] = []
         for part in request.partitions if request.partitions is not None else range(len(PARTS)):
@@ -80,15 +80,15 @@ class PatientHistory:
         self, record: PatientRecord, codes: np.ndarray, age: np.ndarray, score: Mapping[int, float], part: int
     ) -> list[Passage]:
         """A passage for each code of `score` with numbers enough for a slope, the best first. age: days, by row."""
-        found = []
+        passages = []
         for code in sorted(score, key=lambda code: (-round(score[code], 5), code)):
             rows = [int(row) for row in np.flatnonzero(codes == code)]
-            numbers = [(row, float(said[0])) for row in rows if (said := NUMBER.match(record.value(row) or ""))]
+            numbers = [(row, float(match[0])) for row in rows if (match := NUMBER.match(record.value(row) or ""))]
             text = movement([-age[row] / YEAR for row, _ in numbers], [value for _, value in numbers])
             if text is not None:
                 last = numbers[-1][0]
-                found.append(Passage(f"{self._names[code]} - {text}", "row", part, float(score[code]), last))
-        return found
+                passages.append(Passage(f"{self._names[code]} - {text}", "row", part, float(score[code]), last))
+        return passages
 
     def _text(self, record: PatientRecord, row: int, age: float) -> str:
         """A row as facts of a graph are worded: what - when - value."""

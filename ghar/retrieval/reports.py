@@ -54,9 +54,9 @@ class CodeSets:
     def overlap(self, codes: Sequence[str]) -> tuple[np.ndarray, int]:
         """i64[N], codes shared with each stay; and how many different codes were asked for."""
         wanted = set(codes)
-        known = [number for code in sorted(wanted) if (number := self.names.find(code)) is not None]
-        found = [self.stays[self.start[c] : self.start[c + 1]] for c in known]
-        together = np.concatenate(found) if found else np.empty(0, np.int32)
+        numbers = [number for code in sorted(wanted) if (number := self.names.find(code)) is not None]
+        lists = [self.stays[self.start[c] : self.start[c + 1]] for c in numbers]
+        together = np.concatenate(lists) if lists else np.empty(0, np.int32)
         return np.bincount(together, minlength=len(self.sizes)), len(wanted)
 
     def jaccard(self, codes: Sequence[str]) -> np.ndarray:
@@ -203,11 +203,11 @@ def allowed_stays(index: ReportIndex, query: ReportQuery) -> np.ndarray:
 def best_rows(scores: np.ndarray, allowed: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows of the highest positive scores; among equal ones the lower row, which is the newer report."""
     rows = np.flatnonzero(allowed & (scores > 0))
-    found = scores[rows]
+    row_scores = scores[rows]
     if len(rows) > top_k > 0:
-        kth = np.partition(found, len(found) - top_k)[len(found) - top_k]
-        near = found >= kth - 10.0**-DECIMALS
-        rows, found = rows[near], found[near]
-    found = np.round(found, DECIMALS)
-    order = np.argsort(-found, kind="stable")[:top_k]
-    return rows[order], found[order]
+        kth = np.partition(row_scores, len(row_scores) - top_k)[len(row_scores) - top_k]
+        near = row_scores >= kth - 10.0**-DECIMALS
+        rows, row_scores = rows[near], row_scores[near]
+    row_scores = np.round(row_scores, DECIMALS)
+    order = np.argsort(-row_scores, kind="stable")[:top_k]
+    return rows[order], row_scores[order]

@@ -50,8 +50,8 @@ class SimilarStays:
         passages: list[Passage] = []
         asked = set(words(request.query)) - ABOUT.keys()
         for stay, score in zip(self.index.visit_id[rows].tolist(), scores.tolist(), strict=True):
-            said = [sentence for sentence, own in self._sentences(stay) if asked <= own]
-            passages += [Passage(f"like stay - {sentence}", "report", 0, score, stay) for sentence in said[:1]]
+            sentences = [sentence for sentence, own in self._sentences(stay) if asked <= own]
+            passages += [Passage(f"like stay - {sentence}", "report", 0, score, stay) for sentence in sentences[:1]]
             if len(passages) == request.top_n:
                 break
         return Evidence(tuple(passages))

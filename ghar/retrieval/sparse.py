@@ -73,9 +73,9 @@ class SparseIndex:
 
     def _encode(self, query: str) -> Query:
         counts = Counter(words_and_pairs(query) + self._name(query) if self.kind == "tfidf" else words(query))
-        found = {t: n for word, n in sorted(counts.items()) if (t := self.terms.find(word)) is not None}
-        terms = np.fromiter(found, dtype=np.int64)
-        weights = np.fromiter(found.values(), dtype=np.float64) * self.importance[terms]
+        term_counts = {t: n for word, n in sorted(counts.items()) if (t := self.terms.find(word)) is not None}
+        terms = np.fromiter(term_counts, dtype=np.int64)
+        weights = np.fromiter(term_counts.values(), dtype=np.float64) * self.importance[terms]
         if self.kind == "tfidf" and len(terms):
             weights /= np.linalg.norm(weights)
         return terms, weights
@@ -112,8 +112,8 @@ class SparseIndex:
         if not isinstance(items, range):
             total = total[items - low]
         at = np.flatnonzero(total > 0)
-        found, values = best(at, total[at], top_n)
-        return (found + low if isinstance(items, range) else items[found]), values
+        places, values = best(at, total[at], top_n)
+        return (places + low if isinstance(items, range) else items[places]), values
 
     def save(self, folder: Path) -> None:
         """Write the arrays into an existing folder."""
@@ -150,11 +150,11 @@ def _build_bm25(texts: Iterable[str]) -> SparseIndex:
 
     engine = bm25s.BM25()
     engine.index([words(text) for text in texts], show_progress=False)
-    known = sorted(term for term in engine.vocab_dict if term)
+    vocabulary = sorted(term for term in engine.vocab_dict if term)
     parts = engine.scores
     shape = (parts["num_docs"], len(parts["indptr"]) - 1)
     matrix = csc_matrix((parts["data"], parts["indices"], parts["indptr"]), shape=shape)
-    matrix = matrix[:, [engine.vocab_dict[term] for term in known]]
+    matrix = matrix[:, [engine.vocab_dict[term] for term in vocabulary]]
     matrix.sort_indices()
-    ones = np.ones(len(known))
-    return SparseIndex("bm25", Strings.of(known), ones, matrix.indptr, matrix.indices, matrix.data)
+    ones = np.ones(len(vocabulary))
+    return SparseIndex("bm25", Strings.of(vocabulary), ones, matrix.indptr, matrix.indices, matrix.data)

@@ -48,7 +48,7 @@ def bulk_texts(graph: KnowledgeGraph) -> Callable[[np.ndarray], list[str]]:
         edges = items[items >= graph.num_nodes] - graph.num_nodes
         ends = zip(*(column[edges].tolist() for column in (graph.head, graph.display, graph.tail)), strict=True)
         made = [typed(names[node], kinds[node]) for node in nodes]
-        return made + [f"{names[head]} - {graph.displays[shown]} - {names[tail]}" for head, shown, tail in ends]
+        return made + [f"{names[head]} - {graph.displays[display]} - {names[tail]}" for head, display, tail in ends]
 
     return texts
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ghar.data.audit import TIME, late_rows, shown_in_series, shown_in_visits
+from ghar.data.audit import TIME, collect_series_facts, collect_visit_facts, late_rows
 from ghar.data.cohort import NO_VISIT, Cohort, Sample, Task
 from ghar.data.tasks.ehrshot import TASKS, EhrshotTask, check_order, ehrshot_labels, label_indices, require_labels
 from ghar.data.tasks.samples import TimeSeries
@@ -28,7 +28,7 @@ def audit(cohort: Cohort, samples: Sequence[Sample[Any]]) -> pl.DataFrame:
     visits = [sample for sample in samples if isinstance(sample.history, tuple)]
     events = [sample for sample in samples if isinstance(sample.history, pl.DataFrame)]
     series = [sample for sample in samples if isinstance(sample.history, TimeSeries)]
-    shown = late_rows(shown_in_visits(cohort, visits)), late_rows(shown_in_series(cohort, series))
+    shown = late_rows(collect_visit_facts(cohort, visits)), late_rows(collect_series_facts(cohort, series))
     return pl.concat([shown[0], _events(cohort, events), shown[1]])
 
 

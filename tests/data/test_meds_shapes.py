@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from ghar.data.cohort import Cohort
-from ghar.data.readers.meds import read_meds, require_shown
+from ghar.data.readers.meds import read_meds, require_visit_codes
 from ghar.data.readers.meds_codes import read_vocabulary, resolve_codes
 from ghar.data.readers.meds_results import with_draws
 from ghar.data.readers.mimic4 import read_mimic4
@@ -149,7 +149,7 @@ def omop(root: Path, table: str, codes: list | None = None) -> Path:
 @pytest.mark.parametrize("table", ["omop_table", "table", "table_name"])
 def test_omop_and_ehrshot(tmp_path, table):
     """SNOMED's kind is that of the table an event is from; parents say what a local code is."""
-    found = require_shown(read_meds(omop(tmp_path, table)))
+    found = require_visit_codes(read_meds(omop(tmp_path, table)))
     [visit] = found.shown.visits.values()
     assert visit.visit_id == 7
     assert visit.diagnoses == ("SNOMED/38341003", "ICD10CM/I10", "STANFORD_DX/1", "ICD10CM/I214")
@@ -258,16 +258,16 @@ def test_visits_that_show_nothing_are_refused_with_what_was_seen(tmp_path):
             (1, T0 + DAY, "DISCHARGE//HOME")]  # fmt: skip
     found = read_meds(shard(tmp_path, rows))
     with pytest.raises(BadInput, match=r"1 of 1 visits .* show no diagnosis.*DX:#... \(3 events, as DX:0\); RX"):
-        require_shown(found)
+        require_visit_codes(found)
     told = tmp_path / "told.yaml"
     told.write_text("codes:\n- {pattern: 'DX:(?P<icd>.*)', code: 'ICD10CM/{icd}'}\n")
-    again = require_shown(read_meds(tmp_path, vocabulary=told), told)
+    again = require_visit_codes(read_meds(tmp_path, vocabulary=told), told)
     assert again.shown.visits[1].diagnoses == ("ICD10CM/0", "ICD10CM/1", "ICD10CM/2")
     nobody = read_meds(shard(tmp_path / "b", [(1, T0, "CAME"), (1, T0 + HOUR, "ICD10CM/I10"), (1, T0 + DAY, "WENT")]))
     with pytest.raises(BadInput, match=r"have no visit: no event begins a stay. .*CAME.* system=ehr_rag, which reads"):
-        require_shown(nobody)
+        require_visit_codes(nobody)
     told.write_text("admission: ^CAME$\ndischarge: ^WENT$\n")
-    assert require_shown(read_meds(tmp_path / "b", vocabulary=told), told).visits.height == 1
+    assert require_visit_codes(read_meds(tmp_path / "b", vocabulary=told), told).visits.height == 1
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ def test_the_published_demo_has_nulls_inside_parents(tmp_path):
     listed = {"code": ["ICD10CM/I10", "LOCAL//1"], "description": ["Hypertension", "heart attack"],
               "parent_codes": [[None], [None, "ICD10CM/I21.4"]]}  # fmt: skip
     pl.DataFrame(listed).write_parquet(tmp_path / "metadata" / "codes.parquet")
-    found = require_shown(read_meds(tmp_path))
+    found = require_visit_codes(read_meds(tmp_path))
     assert found.shown.visits[1].diagnoses == ("ICD10CM/I10", "ICD10CM/I214")
     assert found.codes.filter(code="ICD10CM/I10")["parents"].to_list() == [[]]
 

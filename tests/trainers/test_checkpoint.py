@@ -15,7 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ghar.disk import full_disk_told
+from ghar.disk import report_full_disk
 from ghar.errors import BadInput
 from ghar.trainers.rl.actor_critic import ActorCritic
 from ghar.trainers.runs.checkpoint import (
@@ -150,7 +150,7 @@ def test_a_full_disk_leaves_the_former_checkpoint_and_no_litter(tmp_path, monkey
 
     with monkeypatch.context() as patch:
         patch.setattr(torch, "save", full)
-        with pytest.raises(BadInput, match=r"disk of .* is full .*newest checkpoint"), full_disk_told(tmp_path):
+        with pytest.raises(BadInput, match=r"disk of .* is full .*newest checkpoint"), report_full_disk(tmp_path):
             save(tmp_path, some(2), MODEL, KEEP)
     assert names(tmp_path) == ["latest", "step-1"]
     found = newest(tmp_path, MODEL, KeepPolicy(3, 1))

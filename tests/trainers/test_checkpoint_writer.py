@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from ghar.device import GIB
-from ghar.disk import full_disk_told
+from ghar.disk import report_full_disk
 from ghar.envs.play import stage_of
 from ghar.errors import BadInput
 from ghar.metrics.runfolder import RunFolder
@@ -114,7 +114,7 @@ def test_an_error_of_a_write_comes_at_the_next_call(tmp_path: Path, monkeypatch:
         patch.setattr(torch, "save", full)
         with (
             pytest.raises(BadInput, match=r"disk of .* is full .*newest checkpoint"),
-            full_disk_told(tmp_path),
+            report_full_disk(tmp_path),
             CheckpointWriter(tmp_path, MODEL, KEEP) as writer,
         ):
             writer.begin(lambda: some(2))

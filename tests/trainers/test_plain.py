@@ -257,11 +257,11 @@ def test_who_stops_it_or_fills_its_disk_is_not_promised_that_it_goes_on(
         (130, r"^Stopped\. Start again with resume=never"),
         (2, "make room and start again with resume=n"),
     ):
-        with pytest.raises(SystemExit) as left, entry._told():
+        with pytest.raises(SystemExit) as left, entry._explain_errors():
             train(config)
         said = capsys.readouterr().err
         assert left.value.code == code and re.search(sentence, said) and "goes on from its newest" not in said
-    with pytest.raises(SystemExit), entry._told():
+    with pytest.raises(SystemExit), entry._explain_errors():
         raise KeyboardInterrupt
     assert capsys.readouterr().err == f"Stopped. {entry.GOES_ON}\n"
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch.nn.utils import parameters_to_vector
 
-from ghar.disk import full_disk_told
+from ghar.disk import report_full_disk
 from ghar.errors import BadInput
 from ghar.trainers.runs.manifest import seal
 from ghar.trainers.sft import run as sft
@@ -273,7 +273,7 @@ def test_a_full_disk_leaves_the_former_checkpoint(tmp_path, monkeypatch, capsys)
 
     with monkeypatch.context() as patch:
         patch.setattr(sft, "seal", full)
-        with pytest.raises(BadInput, match=r"disk of .* is full"), full_disk_told(tmp_path):
+        with pytest.raises(BadInput, match=r"disk of .* is full"), report_full_disk(tmp_path):
             run_sft(tiny_model(), tiny_tokenizer(), pairs(), settings, tmp_path)
     result = run_sft(tiny_model(), tiny_tokenizer(), pairs(), settings, tmp_path)
     assert "Resuming SFT after step 4." in capsys.readouterr().out

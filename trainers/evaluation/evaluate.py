@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ghar.config import Config
-from ghar.disk import full_disk_told
+from ghar.disk import report_full_disk
 from ghar.envs import system as systems
 from ghar.envs.baseline_table import with_baselines
 from ghar.envs.few_shot import with_selected
@@ -60,7 +60,7 @@ def evaluate(config: Config) -> dict[str, Any]:
     Returns the summary.
     """
     path = Path(config.run_dir)
-    with ExitStack() as held, full_disk_told(path), together(None):
+    with ExitStack() as held, report_full_disk(path), together(None):
         use_cores(config.threads)
         on_main(lambda: ask_gate(config, lambda: of_credentialed(config)))
         keep_log(config)  # of every process

@@ -13,7 +13,7 @@ from ghar.llm.answer_line import last_answer, small
 from ghar.llm.engine import Engine, score_shared
 from ghar.llm.model_facts import facts_of
 from ghar.llm.parsing import label_start, parse_label
-from ghar.llm.tokens import Tokenizer, told_apart
+from ghar.llm.tokens import Tokenizer, make_prefix_free
 
 
 def label_probabilities(
@@ -76,7 +76,7 @@ def _slot(
     key = separator if names is labels else f"{separator}\0"
     if key not in spelled:
         ids = [tuple(tokenizer.encode(separator + name, add_special_tokens=False)) for name in names]
-        spelled[key] = told_apart(ids, facts_of(tokenizer).end)
+        spelled[key] = make_prefix_free(ids, facts_of(tokenizer).end)
     return (*reply.prompt_ids, *kept), spelled[key]
 
 

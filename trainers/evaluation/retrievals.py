@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from ghar.config import Config
-from ghar.disk import full_disk_told, whole
+from ghar.disk import report_full_disk, whole
 from ghar.envs import system as systems
 from ghar.envs.play import teacher_cases
 from ghar.envs.records import Records, of_credentialed
@@ -44,7 +44,7 @@ def record_retrievals(config: Config) -> Path:
     stage = find(config).names("trained")
     if stage == "base":
         raise BadInput(f"run_dir={path} has no trained weights: train it first.")
-    with ExitStack() as held, full_disk_told(path, AGAIN):
+    with ExitStack() as held, report_full_disk(path, AGAIN):
         use_cores(config.threads)
         ask_gate(config, lambda: of_credentialed(config))
         keep_log(config)

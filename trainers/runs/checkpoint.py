@@ -35,7 +35,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ghar import ledger
-from ghar.disk import told
+from ghar.disk import explain_disk_error
 from ghar.errors import BadInput
 from ghar.provenance import learned_from_credentialed, write_mark
 from ghar.trainers.runs.distributed import gather, on_main, rank
@@ -223,7 +223,7 @@ def _discard(folder: Path, step: int) -> None:
 
 def sentence(error: Exception) -> str:
     """What is said of an error of a write: never nothing."""
-    return str(error) if isinstance(error, BadInput) else told(error) or repr(error)
+    return str(error) if isinstance(error, BadInput) else explain_disk_error(error) or repr(error)
 
 
 def _publish(folder: Path, step: int, score: float | None, sums: Mapping[str, str], keep: KeepPolicy) -> None:

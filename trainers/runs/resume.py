@@ -16,7 +16,7 @@ import yaml
 
 from ghar import ledger
 from ghar.config import Config, Zero
-from ghar.disk import told
+from ghar.disk import explain_disk_error
 from ghar.errors import BadInput
 from ghar.lock import lock
 from ghar.metrics.runfolder import TRAINING, RunFolder
@@ -114,7 +114,7 @@ def finished(config: Config) -> bool:
     if not os.access(there, os.W_OK | os.X_OK):
         closed = bool(os.statvfs(there).f_flag & os.ST_RDONLY)
         number = errno.EROFS if closed else errno.EACCES
-        raise BadInput(f"run_dir={path}: {told(OSError(number, os.strerror(number), str(there)))}")
+        raise BadInput(f"run_dir={path}: {explain_disk_error(OSError(number, os.strerror(number), str(there)))}")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 or config.deepspeed.zero == "auto" or not kept.is_file():
         return False
     _compare(path, _read(kept), config)

@@ -33,7 +33,7 @@ from ghar.errors import BadInput
 from ghar.llm.chat_template import CONTENT, render
 from ghar.llm.model_facts import facts_of
 from ghar.llm.prompts import heads_of, quoted
-from ghar.llm.tokens import told_apart
+from ghar.llm.tokens import make_prefix_free
 from ghar.sanitize import plain
 
 SHORTEST = 16  # tokens a record must be allowed at least
@@ -137,7 +137,7 @@ def make_prompt(task: Task, head: str, tokenizer: Any, context: int, k: int, cha
     if chat and facts.chat:
         before, _, behind = render(tokenizer, ("user", CONTENT), prompt=True).partition(CONTENT)
         blank = ""
-    answers = told_apart([ids(blank + label) for label in task.labels], facts.end)
+    answers = make_prefix_free([ids(blank + label) for label in task.labels], facts.end)
     opening, close = (*facts.begin, *ids(before + head)), ids(behind) if behind else ()
     room = (context - len(opening) - len(close) - max(map(len, answers))) // (k + 1)
     if room < SHORTEST:

@@ -109,27 +109,27 @@ def _copy_all(base: Base, source: SourceColumns, wanted: Sequence[str], folder: 
     with progress(len(wanted), f"Copy tables of {base.name}") as advance:
         for name in wanted:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            found = there.get(name.rpartition("/")[2], [])
-            if found:
-                _copy(base, source, name, _schema_of(base, name, found), folder)
+            tables = there.get(name.rpartition("/")[2], [])
+            if tables:
+                _copy(base, source, name, _schema_of(base, name, tables), folder)
             else:
                 (folder / f"{name}{ABSENT}").touch()
             advance()
 
 
-def _schema_of(base: Base, name: str, found: Sequence[Table]) -> Table:
+def _schema_of(base: Base, name: str, tables: Sequence[Table]) -> Table:
     """Which of several tables of a name is meant."""
     folder = name.rpartition("/")[0]
     for fits in (lambda schema: bool(folder) and schema.endswith(folder), lambda schema: schema == base.preferred):
-        if len(own := [pair for pair in found if fits(pair[0].lower())]) == 1:
+        if len(own := [pair for pair in tables if fits(pair[0].lower())]) == 1:
             return own[0]
-    if len(found) > 1:
-        schemas = ", ".join(schema for schema, _ in found)
+    if len(tables) > 1:
+        schemas = ", ".join(schema for schema, _ in tables)
         raise BadInput(
             f"{base.name} has the table {name} in several schemas ({schemas}): keep one, or copy it to "
             f"{base.preferred}."
         )
-    return found[0]
+    return tables[0]
 
 
 def _copy(base: Base, source: SourceColumns, name: str, table: Table, folder: Path) -> None:

@@ -33,8 +33,8 @@ def sound_deaths(deaths: pl.DataFrame, stays: pl.DataFrame) -> tuple[pl.DataFram
     timed = sound.filter(~is_date()).select("subject_id", _day=pl.col("time").dt.date()).unique()
     same = sound.with_columns(_day=pl.col("time").dt.date())
     dates = same.filter(is_date()).join(timed, on=["subject_id", "_day"], how="anti")
-    found = pl.concat([same.filter(~is_date()), dates]).select("subject_id", "time")
-    return found.sort("subject_id", "time"), rows.filter(against).height
+    unique_deaths = pl.concat([same.filter(~is_date()), dates]).select("subject_id", "time")
+    return unique_deaths.sort("subject_id", "time"), rows.filter(against).height
 
 
 def is_date() -> pl.Expr:

@@ -99,25 +99,25 @@ def _read(root: Path, name: str, charts: bool, more: Sequence[str], work: Path) 
     with progress(2 + len(tables), "Read eICU") as advance:
         stays, counts = read_stays(root)
         advance()
-        diagnoses, names, found = read_diagnoses(root, stays)
-        counts |= found
+        diagnoses, names, part_counts = read_diagnoses(root, stays)
+        counts |= part_counts
         advance()
         readers = {table: partial(read, root, stays, work) for table, read in tables.items()}
-        further, found = read_tables(root, readers, optional, advance)
+        further, part_counts = read_tables(root, readers, optional, advance)
         parts = [diagnoses, *further]
-        counts |= found
-        events, found = stay_events(stays)
+        counts |= part_counts
+        events, part_counts = stay_events(stays)
         parts.extend(events)
-        counts |= found
+        counts |= part_counts
         if charts:
-            for events, found in (body_measures(stays), vitals_of_labs(stacked(parts), EICU_LABS)):
+            for events, part_counts in (body_measures(stays), vitals_of_labs(stacked(parts), EICU_LABS)):
                 parts.append(events)
-                counts |= found
+                counts |= part_counts
         events = in_order(parts, work)
-        codes, found = code_table(events, [names, _path_names(events), vital_names(), COMMON_NAMES], OWN_NAMES)
+        codes, part_counts = code_table(events, [names, _path_names(events), vital_names(), COMMON_NAMES], OWN_NAMES)
     visits = stays.select("subject_id", "visit_id", "group", "start", "end", "died", "death_time")
     credentialed = not is_open_demo("eicu", root, tables_read(charts, more))
-    return Cohort(name, events, codes, visits, credentialed=credentialed, counts=counts | found, stay="ICU")
+    return Cohort(name, events, codes, visits, credentialed=credentialed, counts=counts | part_counts, stay="ICU")
 
 
 def event_tables(*, charts: bool) -> dict[str, Callable[[Path, pl.DataFrame, Path], FoundLarge]]:
@@ -188,8 +188,8 @@ def _medications(root: Path, stays: pl.DataFrame, work: Path) -> FoundLarge:
         "no_time": ordered.is_null() & started.is_null(),
     }
     repairs = {"offset_out_of_range": pl.col("_far"), "no_start": started.is_null(), "no_order_time": ordered.is_null()}
-    known = at(pl.max_horizontal(ordered, started))
-    result = event(at(pl.coalesce(started, ordered)), code, known, visit="patientunitstayid")
+    recorded = at(pl.max_horizontal(ordered, started))
+    result = event(at(pl.coalesce(started, ordered)), code, recorded, visit="patientunitstayid")
     rows = with_drug_code(with_stay(table.rows, stays), "drugname")
     rows = with_sound_offsets(rows, "drugorderoffset", "drugstartoffset")
     return sift_large(table, rows, drops, repairs, result, work)
@@ -215,9 +215,9 @@ def _labs(root: Path, stays: pl.DataFrame, work: Path) -> FoundLarge:
         "converted_unit": converted() & number.is_not_null(),
         "other_unit": pl.col("_factor").is_null() & number.is_not_null(),
     }
-    code, known = pl.concat_str(pl.lit("LAB/"), name), at(pl.max_horizontal(first, revised))
+    code, recorded = pl.concat_str(pl.lit("LAB/"), name), at(pl.max_horizontal(first, revised))
     time, value = at(pl.coalesce(first, revised)), number * pl.coalesce("_factor", 1.0)
-    result = event(time, code, known, value, words(text, number), "patientunitstayid")
+    result = event(time, code, recorded, value, words(text, number), "patientunitstayid")
     rows = with_factor(with_sound_offsets(with_stay(table.rows, stays), *offsets), code, unit)
     return sift_large(table, rows, drops, repairs, result, work)
 

@@ -119,8 +119,8 @@ def _sifted(
     repairs = {"entered_before_charted": entered < offset, "oxygen_in_percent": in_percent}
     repairs |= {"offset_out_of_range": pl.col("_far")}
     named = rows.join(variables_of(labels, "label"), on="label", how="left", maintain_order="left")
-    known = at(pl.max_horizontal(offset, entered))
-    result = event(at(offset), pl.col("vital"), known, value, visit="patientunitstayid")
+    recorded = at(pl.max_horizontal(offset, entered))
+    result = event(at(offset), pl.col("vital"), recorded, value, visit="patientunitstayid")
     placed = with_stay(named.with_columns(_value=fraction(pl.col("number"))), stays)
     return sift_large(table, with_sound_offsets(placed, "offset", "entered"), drops, repairs, result, work)
 

@@ -121,8 +121,8 @@ def stay_events(stays: pl.DataFrame) -> tuple[list[pl.DataFrame], dict[str, int]
     )
     patients = stays.with_columns(letter=letter).sort("letter", nulls_last=True, maintain_order=True)
     patients = patients.unique("subject_id", keep="first", maintain_order=True).sort("subject_id")
-    known = patients.filter(pl.col("letter").is_not_null()).with_columns(visit_id=pl.lit(None, I64))
-    genders = known.select(event(never, pl.concat_str(pl.lit("GENDER/"), pl.col("letter")), never, visit="visit_id"))
+    rows = patients.filter(pl.col("letter").is_not_null()).with_columns(visit_id=pl.lit(None, I64))
+    genders = rows.select(event(never, pl.concat_str(pl.lit("GENDER/"), pl.col("letter")), never, visit="visit_id"))
     counts = {
         "repaired.patient.no_age": stays.height - ages.height,
         "repaired.patient.age_over_89": aged.select((pl.col("years") == 90).sum()).item(),

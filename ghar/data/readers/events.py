@@ -116,9 +116,9 @@ def code_table(events: pl.LazyFrame, names: Iterable[pl.DataFrame], own_names: s
 
     Counts "codes_without_name": the latter, but for codes matching `own_names`, whose text is their name.
     """
-    known = pl.concat(names).unique("code", keep="first", maintain_order=True)
+    code_names = pl.concat(names).unique("code", keep="first", maintain_order=True)
     seen = events.select("code").unique().collect(engine="streaming").sort("code")
-    codes = seen.join(known, on="code", how="left", maintain_order="left")
+    codes = seen.join(code_names, on="code", how="left", maintain_order="left")
     own, plain = pl.col("code").str.replace("^[^/]*/", ""), pl.col("code").str.contains(own_names)
     nameless = codes.select((pl.col("description").is_null() & ~plain).sum()).item()
     empty = pl.lit([], dtype=pl.List(pl.String))
@@ -146,9 +146,9 @@ def read_tables(
         if table in optional and find_table(root, table) is None:
             counts[f"absent.{table.rpartition('/')[2]}"] = 1
         else:
-            events, found = read()
+            events, part_counts = read()
             parts.append(events)
-            counts |= found
+            counts |= part_counts
         advance()
     return parts, counts
 

@@ -46,10 +46,10 @@ def read_inputs(
         drops |= {"rewritten": anew.fill_null(False)}
     drops |= {"no_value": number.is_null(), "implausible": number < 0}
     given = [pl.when(~running).then("endtime")] if spans else []
-    known = pl.max_horizontal(begins, "storetime", *given)
+    recorded = pl.max_horizontal(begins, "storetime", *given)
     rows = with_item(with_patients(table, visits, patients), root, source, items)
     repairs = {"no_storetime": pl.col("storetime").is_null()}
-    return sift_large(table, rows, drops, repairs, event(begins, label, known, number), work)
+    return sift_large(table, rows, drops, repairs, event(begins, label, recorded, number), work)
 
 
 def read_mimic3_inputs(root: Path, visits: pl.DataFrame, patients: pl.DataFrame, work: Path) -> FoundLarge:
@@ -57,9 +57,9 @@ def read_mimic3_inputs(root: Path, visits: pl.DataFrame, patients: pl.DataFrame,
     parts, counts = [], {}
     there = [name for name in ITEMS if find_table(root, name) is not None]
     for name in there or ITEMS:  # the first of them is refused where there is none
-        events, found = read_inputs(root, MIMIC3, name, ITEMS[name], visits, patients, work)
+        events, part_counts = read_inputs(root, MIMIC3, name, ITEMS[name], visits, patients, work)
         parts.append(events)
-        counts |= found
+        counts |= part_counts
     return stacked(parts), counts | {f"absent.{name}": 1 for name in ITEMS if name not in there}
 
 
@@ -88,8 +88,8 @@ def read_eicu_infusions(root: Path, stays: pl.DataFrame, work: Path) -> FoundLar
 
 def with_patients(table: SourceTable, visits: pl.DataFrame, patients: pl.DataFrame) -> pl.LazyFrame:
     """Rows with the times of their admission, and `known`: true where the patient is in the table of patients."""
-    known = patients.lazy().select("subject_id", known=True)
-    return join_visits(table, visits).join(known, on="subject_id", how="left", maintain_order="left")
+    subjects = patients.lazy().select("subject_id", known=True)
+    return join_visits(table, visits).join(subjects, on="subject_id", how="left", maintain_order="left")
 
 
 def with_item(rows: pl.LazyFrame, root: Path, source: SourceColumns, name: str) -> pl.LazyFrame:

@@ -80,28 +80,28 @@ def read_meds(root: Path, cache: Path | None = None, vocabulary: Path | None = N
     files = sorted((root / "data").rglob("*.parquet"))
     if not files:
         raise BadInput(f"{root} has no data/**/*.parquet: point data.root to the MEDS folder.")
-    told = read_vocabulary(vocabulary)
+    code_rules = read_vocabulary(vocabulary)
     name = f"MEDS tables in {root}"
     beside = [root / "metadata" / "codes.parquet", root / "visits.parquet", root / "ghar.json", root / SEAL, vocabulary]
 
     ours = (root / "visits.parquet").exists()
 
     def read(work: Path) -> Cohort:
-        return _ours(root, name, files, charts, work) if ours else _foreign(root, name, files, told, work)
+        return _ours(root, name, files, charts, work) if ours else _foreign(root, name, files, code_rules, work)
 
     version = VERSION if charts or not ours else f"{VERSION}-False"
     return through_cache(read, name, cache, "meds", [*files, *beside], version)
 
 
-def require_shown(cohort: Cohort, vocabulary: Path | None = None) -> Cohort:
+def require_visit_codes(cohort: Cohort, vocabulary: Path | None = None) -> Cohort:
     """The cohort. BadInput where it has no visit, or most of its visits show neither diagnosis, procedure nor drug;
     then with the commonest shapes of codes that no one knew. A system that reads events needs no stay."""
     kinds = kinds_of(cohort.codes)
-    shown = sum(bool(v.diagnoses or v.procedures or v.medications) for v in cohort.shown.visits.values())
-    if 2 * shown > cohort.visits.height:
+    n_coded = sum(bool(v.diagnoses or v.procedures or v.medications) for v in cohort.shown.visits.values())
+    if 2 * n_coded > cohort.visits.height:
         return cohort
-    known = resolve_codes(_with_tables(cohort.codes), read_vocabulary(vocabulary))["known"]
-    odd = cohort.codes.filter(~(known | kinds.is_not_null())).select("code")
+    has_rule = resolve_codes(_with_tables(cohort.codes), read_vocabulary(vocabulary))["known"]
+    odd = cohort.codes.filter(~(has_rule | kinds.is_not_null())).select("code")
     counts = cohort.scan().join(odd.lazy(), on="code", how="semi").group_by("code").len().collect(engine="streaming")
     shapes = counts.group_by(shape=shape_of(pl.col("code"))).agg(
         pl.col("len").sum(), example=pl.col("code").sort_by("len", "code", descending=[True, False]).first()
@@ -109,7 +109,7 @@ def require_shown(cohort: Cohort, vocabulary: Path | None = None) -> Cohort:
     listed = shapes.sort("len", "shape", descending=[True, False]).head(LISTED)
     seen = "; ".join(f"{shape}... ({n:,} events, as {example})" for shape, n, example in listed.iter_rows())
     count = cohort.visits.height
-    what = f"{count - shown:,} of {count:,} visits of the {cohort.name} show no diagnosis, procedure or drug"
+    what = f"{count - n_coded:,} of {count:,} visits of the {cohort.name} show no diagnosis, procedure or drug"
     if cohort.visits.is_empty():
         patients = cohort.scan().select(pl.col("subject_id").n_unique()).collect(engine="streaming").item()
         what = f"The {patients:,} patients of the {cohort.name} have no visit: no event begins a stay"
@@ -146,7 +146,7 @@ def _ours(root: Path, name: str, files: list[Path], charts: bool, work: Path) ->
     nameless = codes.join(seen, on="code", how="semi")["description"].null_count()
     own = pl.col("code").str.replace("^[^/]*/+", "")
     parents = pl.col("parent_codes").fill_null([])
-    codes = codes.select("code", pl.col("description").fill_null(own), parents, *_told_kind(listed)).rename(
+    codes = codes.select("code", pl.col("description").fill_null(own), parents, *_get_kind_column(listed)).rename(
         {"parent_codes": "parents"}
     )
     return Cohort(name, events, codes, visits, **about, counts=counts | more | {"codes_without_name": nameless})
@@ -168,62 +168,62 @@ def _about(root: Path) -> dict[str, Any]:
                 raise ValueError(f"a stay is one of {', '.join(get_args(Stay))}, not {ours['stay']!r}")
         except (OSError, ValueError, TypeError, AttributeError) as error:
             raise BadInput(f"{path} cannot be read ({error}): correct it, or delete it if it is not GHAR's.") from error
-    said, signed = Provenance.of(ours), signed_mark(root)
+    claim, signed = Provenance.of(ours), signed_mark(root)
     return {
-        "generated": said.generated and signed.generated,
-        "credentialed": said.credentialed or signed.credentialed,
+        "generated": claim.generated and signed.generated,
+        "credentialed": claim.credentialed or signed.credentialed,
         "stay": ours.get("stay", "hospital"),
         "counts": counts,
         "added": added,
     }
 
 
-def _foreign(root: Path, name: str, files: list[Path], told: CodeVocabulary, work: Path) -> Cohort:
+def _foreign(root: Path, name: str, files: list[Path], vocabulary: CodeVocabulary, work: Path) -> Cohort:
     """A folder that anyone else wrote."""
     there = {column for file in files for column in schema_of(file)}
     extra = {column: TIME for column in (*RECORDED, "end") if column in there}
     loose = {column: pl.Int64() for column in KEYS if column in there}
     loose |= {column: pl.String() for column in ("unit", *TABLE_COLUMNS, *NUMBERS.values()) if column in there}
     rows, counts = _rows(root, files, extra, loose, {}, work)
-    meanings = _meanings(root, rows, told)
-    telling = rows.filter(tells_of_stays(told.opens, told.closes)).collect(engine="streaming")
+    meanings = _meanings(root, rows, vocabulary)
+    telling = rows.filter(tells_of_stays(vocabulary.opens, vocabulary.closes)).collect(engine="streaming")
     telling = telling.sort("subject_id", "time", maintain_order=True)
-    visits, more = visits_from_events(telling, told.opens, told.closes)
+    visits, more = visits_from_events(telling, vocabulary.opens, vocabulary.closes)
     deaths, against = deaths_of(telling, visits)
     more |= {"repaired.patients.dod_before_last_stay": against} if against else {}
-    about = {name: said for name, said in _about(root).items() if name in ("generated", "credentialed", "stay")}
-    found: Counter[str] = Counter(more)
+    about = {name: value for name, value in _about(root).items() if name in ("generated", "credentialed", "stay")}
+    tally: Counter[str] = Counter(more)
     charted = has_charts(meanings.filter("_seen")["code"])
-    found["events_without_visit"] = 0
+    tally["events_without_visit"] = 0
     aged = "AGE" not in meanings.filter("_seen")["code"]
 
     def finish(some: pl.DataFrame) -> pl.DataFrame:
         some, drawings, converted = _understood(some, meanings)
-        found["repaired.meds.converted_unit"] += converted
+        tally["repaired.meds.converted_unit"] += converted
         if charted:
             some, more = with_vitals(some)
-            found.update(more)
+            tally.update(more)
         some, more = place_events(some, visits)
-        found.update(more)
-        found["dropped.meds.drawing_of_a_result"] += drawings
-        some, timeless = timed(_known_from(some, visits))
-        found["dropped.meds.fact_without_time"] += timeless
+        tally.update(more)
+        tally["dropped.meds.drawing_of_a_result"] += drawings
+        some, timeless = timed(_delay_billed_codes(some, visits))
+        tally["dropped.meds.fact_without_time"] += timeless
         kept = true_deaths(some, deaths)
-        found["dropped.meds.other_death"] += some.height - kept.height
+        tally["dropped.meds.other_death"] += some.height - kept.height
         some = kept
         if aged:
             some, ages = with_ages(some, visits)
-            found["added.meds.ages"] += ages
+            tally["added.meds.ages"] += ages
         return some
 
     events = in_order([rows], work, finish)
     used = meanings.filter("_seen")
-    found["codes_of_unknown_shape"] = used.filter(~pl.col("known")).height
-    found["codes_without_name"] = used["description"].null_count()
-    counts |= {rule: n for rule, n in found.items() if n or rule in ("events_without_visit", "codes_without_name")}
+    tally["codes_of_unknown_shape"] = used.filter(~pl.col("known")).height
+    tally["codes_without_name"] = used["description"].null_count()
+    counts |= {rule: n for rule, n in tally.items() if n or rule in ("events_without_visit", "codes_without_name")}
     codes = _codes(meanings)
     more = [vital_codes()] if charted else []
-    if found["added.meds.ages"]:
+    if tally["added.meds.ages"]:
         no_parents, no_kind = pl.lit([], pl.List(pl.String)), pl.lit(None, pl.String)
         more.append(COMMON_NAMES.filter(code="AGE").with_columns(parents=no_parents, kind=no_kind))
     for table in more:
@@ -237,15 +237,15 @@ def _understood(some: pl.DataFrame, meanings: pl.DataFrame) -> tuple[pl.DataFram
     clinical = pl.col("kind").is_not_null() | (pl.col("role") != "plain") | pl.col("code").str.contains(CLINICAL)
     about = meanings.select("source", "role", _code="code", _unit="unit", _clinical=clinical, _kind="kind")
     some = some.join(about, left_on="code", right_on="source", how="left", maintain_order="left")
-    said = [pl.col("unit")] if "unit" in some.columns else []
-    unit = pl.coalesce(*(pl.when(u != "").then(u) for u in said), "_unit")
-    told = [pl.col(name) for name in RECORDED if name in some.columns]
+    unit_columns = [pl.col("unit")] if "unit" in some.columns else []
+    unit = pl.coalesce(*(pl.when(u != "").then(u) for u in unit_columns), "_unit")
+    recorded_columns = [pl.col(name) for name in RECORDED if name in some.columns]
     ordered = {kind: column for kind, column in NUMBERS.items() if column in some.columns}
     numbers = [pl.when(pl.col("_kind") == kind).then(rank(column)) for kind, column in ordered.items()]
     some = some.with_columns(
         code=pl.coalesce("_code", "code"),
         unit=unit.replace(UNIT_CONCEPTS),
-        recorded=pl.coalesce(*told, "time"),
+        recorded=pl.coalesce(*recorded_columns, "time"),
         _key=key_of(some),
         **{RANK: pl.coalesce(*numbers, pl.lit(None, pl.Int64))},
     ).drop("_code", "_unit", "_kind")
@@ -255,7 +255,7 @@ def _understood(some: pl.DataFrame, meanings: pl.DataFrame) -> tuple[pl.DataFram
     return (some.sort("subject_id", "time", maintain_order=True) if drawings else some), drawings, converted
 
 
-def _known_from(some: pl.DataFrame, visits: pl.DataFrame) -> pl.DataFrame:
+def _delay_billed_codes(some: pl.DataFrame, visits: pl.DataFrame) -> pl.DataFrame:
     """The columns of `Cohort.events`, _clinical, RANK; what is coded when a stay is over is known from its end on."""
     ends = visits.select("visit_id", _end="end")
     some = some.join(ends, on="visit_id", how="left", maintain_order="left")
@@ -264,7 +264,7 @@ def _known_from(some: pl.DataFrame, visits: pl.DataFrame) -> pl.DataFrame:
     return some.select(*names, late.alias("recorded"), "unit", "_clinical", RANK)
 
 
-def _meanings(root: Path, rows: pl.LazyFrame, told: CodeVocabulary) -> pl.DataFrame:
+def _meanings(root: Path, rows: pl.LazyFrame, vocabulary: CodeVocabulary) -> pl.DataFrame:
     """`resolve_codes` of all codes that occur or are listed; _seen: those that occur.
 
     A drug that was given is a medication only where the folder has no orders.
@@ -275,7 +275,7 @@ def _meanings(root: Path, rows: pl.LazyFrame, told: CodeVocabulary) -> pl.DataFr
     seen = counted.group_by("code", maintain_order=True).agg(pl.last("table")).with_columns(_seen=True)
     codes = seen.join(_listed(root), on="code", how="full", coalesce=True).sort("code")
     codes = codes.with_columns(pl.col("_seen").fill_null(False))
-    meanings = resolve_codes(codes, told).with_columns(codes["_seen"])
+    meanings = resolve_codes(codes, vocabulary).with_columns(codes["_seen"])
     if "order" in meanings.filter("_seen")["role"]:
         given = pl.col("role") == "given"
         meanings = meanings.with_columns(
@@ -331,8 +331,8 @@ def _rows(
     time, before = pl.col("time"), pl.col("time").shift()
     late = (time < before).fill_null(time.is_null() & before.is_not_null())
     unsorted = rows.select((late & (pl.col("subject_id") == pl.col("subject_id").shift())).sum())
-    found = {"repaired.meds.subject_in_several_files": spread, "repaired.meds.out_of_order": unsorted}
-    counts |= {rule: n for rule, query in found.items() if (n := query.collect(engine="streaming").item())}
+    checks = {"repaired.meds.subject_in_several_files": spread, "repaired.meds.out_of_order": unsorted}
+    counts |= {rule: n for rule, query in checks.items() if (n := query.collect(engine="streaming").item())}
     return rows.drop("_file"), counts
 
 
@@ -349,7 +349,7 @@ def _listed(root: Path) -> pl.DataFrame:
     return listed.drop_nulls("code").unique("code", keep="first", maintain_order=True)
 
 
-def _told_kind(listed: pl.DataFrame) -> list[str]:
+def _get_kind_column(listed: pl.DataFrame) -> list[str]:
     return ["kind"] if "kind" in listed.columns else []
 
 

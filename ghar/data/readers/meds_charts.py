@@ -41,11 +41,11 @@ def with_vitals(events: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, int]]:
 
     events: with the column unit. Counts "marked.meds.charts_as_vitals" and "added.labs.vitals".
     """
-    shown = pl.col("text_value").str.strip_chars()
+    text = pl.col("text_value").str.strip_chars()
     rows = events.with_columns(_chart=_key(pl.col("code"))).join(
         variables_of(CHARTS, "_chart").collect(), on="_chart", how="left", maintain_order="left"
     )
-    number = pl.coalesce(pl.col("numeric_value").cast(F64), shown.cast(F64, strict=False), refill(shown))
+    number = pl.coalesce(pl.col("numeric_value").cast(F64), text.cast(F64, strict=False), refill(text))
     item = pl.col("_chart").str.extract(r"^CHART/(\d+)$").cast(I64)
     rows = rows.with_columns(_value=fraction(in_house_units(item, number)))
     vital = (pl.col("vital").is_not_null() & ~implausible(pl.col("_value"))).fill_null(False)

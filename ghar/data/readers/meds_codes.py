@@ -136,28 +136,28 @@ def resolve_codes(codes: pl.DataFrame, vocabulary: CodeVocabulary = HOUSE) -> pl
 def _resolved(source: str, name: str | None, parents: Sequence[str] | None, table: str | None,
               rules: Sequence[CodeRule]) -> tuple[Any, ...]:  # fmt: skip
     above = [_by_shape(parent, RULES)[0] for parent in parents or ()]
-    code, kind, unit, role, known = _by_shape(source, rules)
-    said = table or ""
-    if not known and (coded := [parent for parent in above if parent.startswith("ICD")]):
-        code, known = coded[0], True
+    code, kind, unit, role, has_rule = _by_shape(source, rules)
+    table_name = table or ""
+    if not has_rule and (coded := [parent for parent in above if parent.startswith("ICD")]):
+        code, has_rule = coded[0], True
     if kind is None:
-        kind = _kind(code) or TABLES.get(said) or next((k for k in map(_kind, above) if not known and k), None)
+        kind = _kind(code) or TABLES.get(table_name) or next((k for k in map(_kind, above) if not has_rule and k), None)
         if kind is None and code.startswith("SNOMED/") and not table:
             kind = "diagnoses"  # what SNOMED is for in most folders; one with tables tells
-        known = known or kind is not None
-    if any(said.startswith(name) for name in BILLED_TABLES):
+        has_rule = has_rule or kind is not None
+    if any(table_name.startswith(name) for name in BILLED_TABLES):
         role = "billed"
     above = list(dict.fromkeys(parent for parent in above if parent != code))
-    return source, code, kind or None, unit, role, known, name or None, above
+    return source, code, kind or None, unit, role, has_rule, name or None, above
 
 
 def _by_shape(source: str, rules: Iterable[CodeRule]) -> tuple[str, str | None, str | None, Role, bool]:
     """The house code, kind, unit and role of a code, and whether a rule knew it."""
     for rule in rules:
-        found = rule.pattern.fullmatch(source)
-        if found is None:
+        match = rule.pattern.fullmatch(source)
+        if match is None:
             continue
-        parts = {name: text or "" for name, text in found.groupdict().items()}
+        parts = {name: text or "" for name, text in match.groupdict().items()}
         if "icd" in parts:
             parts["icd"] = parts["icd"].replace(".", "").strip().upper()
         if "drug" in parts:
@@ -190,18 +190,18 @@ def read_vocabulary(path: Path | None) -> CodeVocabulary:
     if not path.is_file():
         raise BadInput(f"data.vocabulary={path} is no file: name a YAML file of code patterns, see docs/data.md.")
     try:
-        told = parse_yaml(path.read_text())
+        content = parse_yaml(path.read_text())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} is not YAML ({' '.join(str(error).split())}): correct it.") from error
-    if not isinstance(told, dict) or (wrong := set(told) - {"codes", "admission", "discharge"}):
-        keys = f" {', '.join(map(str, wrong))}" if isinstance(told, dict) else ""
+    if not isinstance(content, dict) or (wrong := set(content) - {"codes", "admission", "discharge"}):
+        keys = f" {', '.join(map(str, wrong))}" if isinstance(content, dict) else ""
         raise BadInput(f"{path} has other keys than codes, admission, discharge{keys and ':' + keys}: correct it.")
-    rules = tuple(_told(path, i, entry) for i, entry in enumerate(told.get("codes") or (), 1))
-    ends = {name: _pattern(path, told[name]).pattern for name in ("admission", "discharge") if told.get(name)}
+    rules = tuple(_parse_rule(path, i, entry) for i, entry in enumerate(content.get("codes") or (), 1))
+    ends = {name: _pattern(path, content[name]).pattern for name in ("admission", "discharge") if content.get(name)}
     return CodeVocabulary((*rules, *RULES), ends.get("admission"), ends.get("discharge"), path)
 
 
-def _told(path: Path, number: int, entry: Mapping[str, str]) -> CodeRule:
+def _parse_rule(path: Path, number: int, entry: Mapping[str, str]) -> CodeRule:
     where = f"{path}, entry {number} of codes"
     if not isinstance(entry, dict) or "pattern" not in entry or set(entry) - {"pattern", "code", "kind", "role"}:
         raise BadInput(f"{where} must have pattern, and may have code, kind and role: correct it.")

@@ -124,8 +124,8 @@ def _stays(cohort: Cohort) -> pl.DataFrame:
     visits, stay = cohort.visits, {"visit_id": pl.col("visit_id")}
     how = pl.when(pl.col("died")).then(pl.lit(f"{closes}//DIED")).otherwise(pl.lit(f"{closes}//ALIVE"))
     dead = visits.drop_nulls("death_time").sort("subject_id", "death_time").unique("subject_id", maintain_order=True)
-    told = cohort.scan().filter(pl.col("code").str.starts_with(DEATH)).select("subject_id", "visit_id").collect()
-    outside = not told.is_empty() and told["visit_id"].null_count() == told.height
+    deaths = cohort.scan().filter(pl.col("code").str.starts_with(DEATH)).select("subject_id", "visit_id").collect()
+    outside = not deaths.is_empty() and deaths["visit_id"].null_count() == deaths.height
     where = stay if outside else {}
     parts = {
         opens: visits.select("subject_id", time="start", code=pl.lit(opens), **stay),
@@ -133,7 +133,7 @@ def _stays(cohort: Cohort) -> pl.DataFrame:
         DEATH: dead.select("subject_id", time="death_time", code=pl.lit(DEATH), **where),
     }
     own = cohort.codes["code"]
-    parts[DEATH] = parts[DEATH].join(told, on="subject_id", how="anti", maintain_order="left")
+    parts[DEATH] = parts[DEATH].join(deaths, on="subject_id", how="anti", maintain_order="left")
     kept = [part for code, part in parts.items() if not own.str.starts_with(code).any() or (code == DEATH and outside)]
     columns = {"subject_id": pl.Int64, "time": pl.Datetime("us"), "code": pl.String, "visit_id": pl.Int64}
     rows = pl.concat([pl.DataFrame(schema=columns), *kept], how="diagonal")

@@ -38,9 +38,9 @@ def with_draws(events: pl.DataFrame) -> tuple[pl.DataFrame, int]:
     results = results.join_asof(
         specimens.sort("drawn"), left_on="time", right_on="drawn", by=KEY, strategy="backward", check_sortedness=False
     )
-    found = results.select("_row", *KEY, _at=pl.coalesce("in_order", "drawn")).drop_nulls("_at")
-    used = found.select(*KEY, time="_at").unique().with_columns(_used=True)
-    rows = rows.join(found.select("_row", "_at"), on="_row", how="left").join(used, on=[*KEY, "time"], how="left")
+    draws = results.select("_row", *KEY, _at=pl.coalesce("in_order", "drawn")).drop_nulls("_at")
+    used = draws.select(*KEY, time="_at").unique().with_columns(_used=True)
+    rows = rows.join(draws.select("_row", "_at"), on="_row", how="left").join(used, on=[*KEY, "time"], how="left")
     rows = rows.sort("_row").with_columns(time=pl.coalesce("_at", "time"))
     kept = rows.filter(~(drawn & pl.col("_used").fill_null(False)))
     return kept.select(events.columns), rows.height - kept.height

@@ -25,10 +25,10 @@ def with_ages(some: pl.DataFrame, visits: pl.DataFrame) -> tuple[pl.DataFrame, i
     start, born = pl.col("start"), pl.col("_born")
     before = _day_of_year(start) < _day_of_year(born)
     years = start.dt.year() - born.dt.year() - before.cast(pl.Int32)
-    known = visits.join(births.drop_nulls(), on="subject_id").with_columns(_years=years).filter(pl.col("_years") >= 0)
+    rows = visits.join(births.drop_nulls(), on="subject_id").with_columns(_years=years).filter(pl.col("_years") >= 0)
     number = pl.when(pl.col("_years") > 89).then(90).otherwise("_years").cast(pl.Float32)
     values = {"time": start, "recorded": start, "numeric_value": number, "code": pl.lit("AGE")}
-    ages = known.select("subject_id", "visit_id", **values)
+    ages = rows.select("subject_id", "visit_id", **values)
     whole = pl.concat([some, ages.cast({"subject_id": some.schema["subject_id"]})], how="diagonal")
     return whole.sort("subject_id", "time", maintain_order=True), ages.height
 

@@ -82,7 +82,7 @@ def visits_from_events(events: pl.DataFrame, opens: str | None = None, closes: s
 def place_events(events: pl.DataFrame, visits: pl.DataFrame) -> Found:
     """`events` with the visit_id of `visits` they belong to. Column role: "order" of a drug, where there is one."""
     spans = visits.select("subject_id", "start", "end", _by_time="visit_id").sort("start")
-    known = visits.select("subject_id", "_key", _by_key="visit_id").drop_nulls("_key")
+    stay_keys = visits.select("subject_id", "_key", _by_key="visit_id").drop_nulls("_key")
     rows = events.with_row_index("_row").with_columns(_key=key_of(events))
     timed = rows.filter(pl.col("time").is_not_null()).select("_row", "subject_id", "time").sort("time")
     inside = timed.join_asof(
@@ -90,7 +90,7 @@ def place_events(events: pl.DataFrame, visits: pl.DataFrame) -> Found:
     ).filter((pl.col("time") <= pl.col("end")).fill_null(pl.col("_by_time").is_not_null()))
     placed = (
         rows.join(inside.select("_row", "_by_time"), on="_row", how="left")
-        .join(known, on=["subject_id", "_key"], how="left")
+        .join(stay_keys, on=["subject_id", "_key"], how="left")
         .sort("_row")
         .with_columns(visit_id=pl.coalesce("_by_key", "_by_time"))
     )
@@ -183,7 +183,7 @@ def with_deaths(stays: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     at = pl.max_horizontal(pl.when(inside).then(latest).otherwise(end), start)
     joined = stays.with_columns(next=start.shift(-1).over("subject_id"))
     joined = joined.join(deaths, on="subject_id", how="left", maintain_order="left")
-    found = joined.select(
+    rows = joined.select(
         "subject_id", "visit_id", "start", "end", died=died, death_time=pl.when(died).then(at), _key="_key"
     )
-    return found.sort("subject_id", "start", "visit_id")
+    return rows.sort("subject_id", "start", "visit_id")

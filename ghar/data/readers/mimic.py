@@ -48,7 +48,7 @@ def read_patients(root: Path, source: SourceColumns, name: str) -> Found:
 def read_visits(root: Path, source: SourceColumns, name: str, patients: pl.DataFrame) -> Found:
     """`Cohort.visits` from the table of admissions."""
     table = open_declared(root, source, name)
-    known = patients.lazy().select("subject_id", "dod", known=True)
+    subjects = patients.lazy().select("subject_id", "dod", known=True)
     start, end, died_at, flag = (pl.col(c) for c in ("admittime", "dischtime", "deathtime", "hospital_expire_flag"))
     died = pl.coalesce(flag == 1, died_at.is_not_null())
     sound_end = pl.when(end >= start).then(end)
@@ -76,7 +76,7 @@ def read_visits(root: Path, source: SourceColumns, name: str, patients: pl.DataF
         died.alias("died"),
         pl.when(died).then(death).alias("death_time"),
     ]
-    rows = table.rows.join(known, on="subject_id", how="left", maintain_order="left")
+    rows = table.rows.join(subjects, on="subject_id", how="left", maintain_order="left")
     visits, counts = sift(table, rows, drops, repairs, result)
     if visits.is_empty():
         raise BadInput(f"{table.path} has no admission of a patient in the table of patients: copy both tables again.")
@@ -159,21 +159,21 @@ def read_labs(
     stored = "storetime" in table.columns
     drawn = pl.col("charttime")
     code = pl.concat_str(pl.lit("LAB/"), pl.col("itemid").cast(pl.String))
-    said = pl.col("valueuom") if "valueuom" in table.columns else pl.lit(None, pl.String)
+    raw_unit = pl.col("valueuom") if "valueuom" in table.columns else pl.lit(None, pl.String)
     remark = _filled(pl.col("comments")) if "comments" in table.columns else pl.lit(None, pl.String)
     number = finite(pl.col("valuenum")) * pl.coalesce("_factor", 1.0)
     value, unread = _filled(pl.col("value")), pl.col("valuenum").is_null()
-    unit = pl.when(converted() & unread).then(said)  # "<118" is no number: it keeps its unit
+    unit = pl.when(converted() & unread).then(raw_unit)  # "<118" is no number: it keeps its unit
     text = pl.concat_str(value, unit, separator=" ", ignore_nulls=True)
     text = pl.when(value.is_not_null()).then(text).otherwise(pl.when(unread).then(remark))
-    known_at = pl.col("storetime") if stored else drawn
+    recorded = pl.col("storetime") if stored else drawn
     drops = {
         "unknown_patient": ~pl.col("subject_id").is_in(patients["subject_id"].implode()).fill_null(False),
         "unknown_admission": pl.col("hadm_id").is_not_null() & pl.col("start").is_null(),
         "no_item": pl.col("itemid").is_null(),
-        "no_time": drawn.is_null() & known_at.is_null(),
+        "no_time": drawn.is_null() & recorded.is_null(),
     }
-    late = {"no_storetime": known_at.is_null(), "stored_before_drawn": known_at < drawn}
+    late = {"no_storetime": recorded.is_null(), "stored_before_drawn": recorded < drawn}
     repairs = {"no_charttime": drawn.is_null(), "not_finite": ~pl.col("valuenum").is_finite()}
     repairs |= late if stored else {}
     repairs |= {
@@ -182,9 +182,9 @@ def read_labs(
         "result_in_comments": unread & value.is_null() & remark.is_not_null(),
         "no_value": unread & value.is_null() & remark.is_null(),
     }
-    shown = words(text, finite(pl.col("valuenum")))
-    result = event(pl.coalesce(drawn, known_at), code, pl.max_horizontal(known_at, drawn), number, shown)
-    return sift_large(table, with_factor(join_visits(table, visits), code, said), drops, repairs, result, work)
+    value_text = words(text, finite(pl.col("valuenum")))
+    result = event(pl.coalesce(drawn, recorded), code, pl.max_horizontal(recorded, drawn), number, value_text)
+    return sift_large(table, with_factor(join_visits(table, visits), code, raw_unit), drops, repairs, result, work)
 
 
 def _filled(text: pl.Expr) -> pl.Expr:
@@ -218,13 +218,13 @@ def demographics(patients: pl.DataFrame, visits: pl.DataFrame, age: pl.Expr) -> 
     genders = static.select(event(never, pl.concat_str(pl.lit("GENDER/"), gender), never, visit="visit_id"))
     aged = visits.join(patients, on="subject_id", how="left", maintain_order="left").with_columns(age=age.floor())
     years = pl.when(pl.col("age") > 89).then(90).otherwise(pl.col("age"))
-    known = aged.filter(pl.col("age") >= 0)
+    valid_rows = aged.filter(pl.col("age") >= 0)
     start = pl.col("start")
-    ages = known.select(event(start, pl.lit("AGE"), start, years, visit="visit_id"))
+    ages = valid_rows.select(event(start, pl.lit("AGE"), start, years, visit="visit_id"))
     counts = {
         "repaired.patients.no_gender": patients.height - genders.height,
         "repaired.admissions.no_age": visits.height - ages.height,
-        "repaired.admissions.age_over_89": known.select((pl.col("age") > 89).sum()).item(),
+        "repaired.admissions.age_over_89": valid_rows.select((pl.col("age") > 89).sum()).item(),
     }
     return pl.concat([genders, ages]), {rule: n for rule, n in counts.items() if n}
 

@@ -105,27 +105,27 @@ def read_mimic3(root: Path, cache: Path | None = None, *, charts: bool = True, m
 def _read(root: Path, name: str, charts: bool, more: Sequence[str], work: Path) -> Cohort:
     with progress(7 + charts + len(more), "Read MIMIC-III") as advance:
         patients, counts = read_patients(root, MIMIC3, "patients")
-        visits, found = read_visits(root, MIMIC3, "admissions", patients)
-        counts |= found
+        visits, part_counts = read_visits(root, MIMIC3, "admissions", patients)
+        counts |= part_counts
         advance()
         names = read_titles(root)
         if find_table(root, "labevents") is not None:
             names.append(_lab_names(root))
         readers = event_tables(root, visits, patients, names, work, charts=charts)
         further = _more_tables(root, visits, patients, work)
-        parts, found = read_tables(root, readers | {part: further[part] for part in more}, OPTIONAL, advance)
-        counts |= found
-        events, found = deaths_after_discharge(patients, visits)
+        parts, part_counts = read_tables(root, readers | {part: further[part] for part in more}, OPTIONAL, advance)
+        counts |= part_counts
+        events, part_counts = deaths_after_discharge(patients, visits)
         parts.append(events)
-        counts |= found
+        counts |= part_counts
         if charts:
-            events, found = vitals_of_labs(stacked(parts), MIMIC_LABS)
+            events, part_counts = vitals_of_labs(stacked(parts), MIMIC_LABS)
             parts.append(events)
-            counts |= found
+            counts |= part_counts
         events = in_order(parts, work)
-        codes, found = code_table(events, [*names, vital_names(), COMMON_NAMES], OWN_NAMES)
+        codes, part_counts = code_table(events, [*names, vital_names(), COMMON_NAMES], OWN_NAMES)
     credentialed = not is_open_demo("mimic3", root, tables_read(charts, more))
-    return Cohort(name, events, codes, visits, credentialed=credentialed, counts=counts | found)
+    return Cohort(name, events, codes, visits, credentialed=credentialed, counts=counts | part_counts)
 
 
 def event_tables(
@@ -192,14 +192,14 @@ def _lab_names(root: Path) -> pl.DataFrame:
 def _icd(root: Path, visits: pl.DataFrame, name: str, vocabulary: str, titles: pl.DataFrame) -> Found:
     """Codes of a visit in the order of seq_num."""
     table = open_declared(root, MIMIC3, name)
-    written, known = icd_code("icd9_code"), pl.coalesce("end", "start")
+    written, recorded = icd_code("icd9_code"), pl.coalesce("end", "start")
     drops = {
         "unknown_admission": pl.col("start").is_null(),
         "blank_code": written.is_null() | (written == ""),
     }
     code = pl.concat_str(pl.lit(f"{vocabulary}/"), pl.coalesce("whole", written))
     rows = with_lost_zeros(join_visits(table, visits), written, titles)
-    result = [*event(known, code, known), pl.col("seq_num")]
+    result = [*event(recorded, code, recorded), pl.col("seq_num")]
     kept, counts = sift(table, rows, drops, icd_repairs("icd9_code"), result)
     kept, repeats = once(kept, name)
     return kept.sort("seq_num", maintain_order=True, nulls_last=True).drop("seq_num"), counts | repeats
@@ -211,6 +211,6 @@ def _prescriptions(root: Path, visits: pl.DataFrame, work: Path) -> FoundLarge:
     drops = {"unknown_admission": pl.col("start").is_null(), "blank_drug": code.is_null()}
     repairs = {"no_startdate": day.is_null(), "diluent": pl.col("_base")}
     last_second = day.dt.truncate("1d") + pl.duration(hours=23, minutes=59, seconds=59)
-    known = pl.coalesce(last_second, "end", "start")  # a drug whose start is not known must not be shown early
-    result = event(pl.coalesce(day, "start"), code, known)
+    recorded = pl.coalesce(last_second, "end", "start")  # a drug whose start is not known must not be shown early
+    result = event(pl.coalesce(day, "start"), code, recorded)
     return sift_large(table, rows, drops, repairs, result, work)

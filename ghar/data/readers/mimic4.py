@@ -120,27 +120,27 @@ def _read(root: Path, name: str, charts: bool, more: Sequence[str], work: Path) 
     with progress(9 + charts + len(more), "Read MIMIC-IV") as advance:
         patients, counts = read_patients(root, MIMIC4, "hosp/patients")
         advance()
-        visits, found = read_visits(root, MIMIC4, "hosp/admissions", patients)
-        counts |= found
+        visits, part_counts = read_visits(root, MIMIC4, "hosp/admissions", patients)
+        counts |= part_counts
         advance()
         titles = [read_titles(root, name) for name in ("diagnoses_icd", "procedures_icd")]
         further = more_tables(root, visits, patients, work)
         readers = event_tables(root, visits, patients, titles, work, charts=charts)
-        parts, found = read_tables(root, readers | {part: further[part] for part in more}, OPTIONAL, advance)
-        counts |= found
-        events, found = deaths_after_discharge(patients, visits)
+        parts, part_counts = read_tables(root, readers | {part: further[part] for part in more}, OPTIONAL, advance)
+        counts |= part_counts
+        events, part_counts = deaths_after_discharge(patients, visits)
         parts.append(events)
-        counts |= found
+        counts |= part_counts
         if charts:
-            events, found = vitals_of_labs(stacked(parts), MIMIC_LABS)
+            events, part_counts = vitals_of_labs(stacked(parts), MIMIC_LABS)
             parts.append(events)
-            counts |= found
+            counts |= part_counts
         events = in_order(parts, work)
-        codes, found = _codes(root, events, titles)
+        codes, part_counts = _codes(root, events, titles)
         advance()
     generated = signed_mark(root).generated
     credentialed = not (generated or is_open_demo("mimic4", root, tables_read(charts, more)))
-    return Cohort(name, events, codes, visits, generated, credentialed, counts | found)
+    return Cohort(name, events, codes, visits, generated, credentialed, counts | part_counts)
 
 
 def tables_read(charts: bool, more: Sequence[str] = ()) -> list[str]:
@@ -178,7 +178,7 @@ def _icd(root: Path, visits: pl.DataFrame, name: str, titles: pl.DataFrame) -> F
     table = open_declared(root, MIMIC4, f"hosp/{name}")
     dated = "chartdate" in table.columns
     version, code = pl.col("icd_version"), icd_code("icd_code")
-    known = pl.coalesce("end", "start")
+    recorded = pl.coalesce("end", "start")
     drops = {
         "unknown_admission": pl.col("start").is_null(),
         "blank_code": code.is_null() | (code == ""),
@@ -186,8 +186,8 @@ def _icd(root: Path, visits: pl.DataFrame, name: str, titles: pl.DataFrame) -> F
     }
     repairs = icd_repairs("icd_code") | ({"no_chartdate": pl.col("chartdate").is_null()} if dated else {})
     prefix = version.replace_strict(VOCABULARY[name], default=None, return_dtype=pl.String)
-    time = pl.coalesce("chartdate", known) if dated else known
-    result = event(time, pl.concat_str(prefix, pl.lit("/"), pl.coalesce("whole", code)), known)
+    time = pl.coalesce("chartdate", recorded) if dated else recorded
+    result = event(time, pl.concat_str(prefix, pl.lit("/"), pl.coalesce("whole", code)), recorded)
     order = "chartdate" if dated else "seq_num"
     nine = pl.when(version == 9).then(code)
     rows = with_lost_zeros(join_visits(table, visits), nine, titles.filter(pl.col("code").str.starts_with("ICD9")))
@@ -203,9 +203,9 @@ def _prescriptions(root: Path, visits: pl.DataFrame, work: Path) -> FoundLarge:
     drops = {"unknown_admission": pl.col("start").is_null(), "blank_drug": code.is_null()}
     repairs = {"no_starttime": pl.col("starttime").is_null(), "diluent": pl.col("_base")}
     time = pl.coalesce("starttime", "start")
-    known = pl.coalesce("starttime", "end", "start")  # a drug whose start is not known must not be shown early
+    recorded = pl.coalesce("starttime", "end", "start")  # a drug whose start is not known must not be shown early
     number = [rank("poe_seq")] if "poe_seq" in table.columns else []
-    return sift_large(table, rows, drops, repairs, [*event(time, code, known), *number], work)
+    return sift_large(table, rows, drops, repairs, [*event(time, code, recorded), *number], work)
 
 
 def read_titles(root: Path, name: str) -> pl.DataFrame:

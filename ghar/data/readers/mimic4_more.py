@@ -78,10 +78,10 @@ def more_tables(
     }
 
 
-def _known(rows: pl.LazyFrame, patients: pl.DataFrame) -> pl.LazyFrame:
+def _join_patients(rows: pl.LazyFrame, patients: pl.DataFrame) -> pl.LazyFrame:
     """Rows with `known`: true where the patient is in the table of patients."""
-    known = patients.lazy().select("subject_id", known=True)
-    return rows.join(known, on="subject_id", how="left", maintain_order="left")
+    subjects = patients.lazy().select("subject_id", known=True)
+    return rows.join(subjects, on="subject_id", how="left", maintain_order="left")
 
 
 def _named(column: str, prefix: str) -> pl.Expr:
@@ -98,7 +98,8 @@ def _omr(root: Path, visits: pl.DataFrame, patients: pl.DataFrame, work: Path) -
     number = pl.coalesce(text.str.extract(PRESSURE, 1), text).cast(F64, strict=False)
     number = pl.when(pl.col("_key") == "omr/weight (lbs)").then(number * POUND).otherwise(number)
     number = pl.when(pl.col("_key") == "omr/height (inches)").then(number * INCH).otherwise(number)
-    rows = _known(table.rows, patients).with_columns(_name=_named("result_name", "omr/"), hadm_id=pl.lit(None, I64))
+    rows = _join_patients(table.rows, patients)
+    rows = rows.with_columns(_name=_named("result_name", "omr/"), hadm_id=pl.lit(None, I64))
     rows = rows.with_columns(_key=first.otherwise(name))
     rows = rows.join(variables_of(labels, "_key"), on="_key", how="left", maintain_order="left")
     rows = rows.with_columns(_value=number, _second=text.str.extract(PRESSURE, 2).cast(F64, strict=False))
@@ -124,12 +125,12 @@ def _microbiology(root: Path, visits: pl.DataFrame, patients: pl.DataFrame, work
     table = open_declared(root, MIMIC4, "hosp/microbiologyevents")
     taken = pl.coalesce("charttime", "chartdate")
     stored = pl.coalesce("storetime", pl.col("storedate").dt.truncate("1d") + LAST_SECOND)
-    known = pl.coalesce(stored, "end", taken.dt.truncate("1d") + LAST_SECOND)
+    recorded = pl.coalesce(stored, "end", taken.dt.truncate("1d") + LAST_SECOND)
     code = _named("test_name", "MICROBIOLOGY/")
     words = ("spec_type_desc", "org_name", "ab_name", "interpretation")
     blank = {name: pl.when(pl.col(name).str.strip_chars() != "").then(pl.col(name).str.strip_chars()) for name in words}
     result_of = pl.concat_str([blank["ab_name"], blank["interpretation"]], separator=" ", ignore_nulls=True)
-    said = [blank["spec_type_desc"], blank["org_name"], pl.when(result_of != "").then(result_of)]
+    parts = [blank["spec_type_desc"], blank["org_name"], pl.when(result_of != "").then(result_of)]
     drops = {
         "unknown_patient": pl.col("known").is_null(),
         "unknown_admission": pl.col("hadm_id").is_not_null() & pl.col("start").is_null(),
@@ -137,15 +138,15 @@ def _microbiology(root: Path, visits: pl.DataFrame, patients: pl.DataFrame, work
         "no_time": taken.is_null(),
     }
     repairs = {"no_charttime": pl.col("charttime").is_null(), "no_storetime": stored.is_null()}
-    text = pl.concat_str(said, separator=", ", ignore_nulls=True)
-    result = event(taken, code, pl.max_horizontal(known, taken), text=text)
-    return sift_large(table, _known(join_visits(table, visits), patients), drops, repairs, result, work)
+    text = pl.concat_str(parts, separator=", ", ignore_nulls=True)
+    result = event(taken, code, pl.max_horizontal(recorded, taken), text=text)
+    return sift_large(table, _join_patients(join_visits(table, visits), patients), drops, repairs, result, work)
 
 
 def _emar(root: Path, visits: pl.DataFrame, patients: pl.DataFrame, work: Path) -> FoundLarge:
     table = open_declared(root, MIMIC4, "hosp/emar")
-    code, said, time = _named("medication", "GIVEN/"), pl.col("event_txt").str.to_lowercase(), pl.col("charttime")
-    given = said.str.contains(GIVEN) & ~said.str.contains(NOT_GIVEN)
+    code, event_text, time = _named("medication", "GIVEN/"), pl.col("event_txt").str.to_lowercase(), pl.col("charttime")
+    given = event_text.str.contains(GIVEN) & ~event_text.str.contains(NOT_GIVEN)
     drops = {
         "unknown_patient": pl.col("known").is_null(),
         "unknown_admission": pl.col("hadm_id").is_not_null() & pl.col("start").is_null(),
@@ -155,7 +156,7 @@ def _emar(root: Path, visits: pl.DataFrame, patients: pl.DataFrame, work: Path) 
     }
     late = {"no_storetime": pl.col("storetime").is_null(), "stored_before_charted": pl.col("storetime") < time}
     result = event(time, code, pl.max_horizontal("storetime", time))
-    return sift_large(table, _known(join_visits(table, visits), patients), drops, late, result, work)
+    return sift_large(table, _join_patients(join_visits(table, visits), patients), drops, late, result, work)
 
 
 def _ed(root: Path, visits: pl.DataFrame, patients: pl.DataFrame, work: Path) -> FoundLarge:
@@ -179,12 +180,12 @@ def _ed(root: Path, visits: pl.DataFrame, patients: pl.DataFrame, work: Path) ->
         if find_table(root, name) is None:
             counts[f"absent.{name[3:]}"] = 1
             continue
-        events, found = read()
+        events, part_counts = read()
         parts.append(events)
-        counts |= found
+        counts |= part_counts
     if find_table(root, "ed/triage") is not None:
         for column, code in (("acuity", "ED/acuity"), ("chiefcomplaint", "ED/chief complaint")):
-            parts.append(_said_at_triage(root, column, code, stays))
+            parts.append(_read_triage_column(root, column, code, stays))
     return stacked(parts), counts
 
 
@@ -212,7 +213,7 @@ def _ed_stays(root: Path, visits: pl.DataFrame, patients: pl.DataFrame) -> tuple
         how[0].alias("_by"),
         how[1].alias("_to"),
     ]
-    return sift(table, _known(join_visits(table, visits), patients), drops, repairs, result)
+    return sift(table, _join_patients(join_visits(table, visits), patients), drops, repairs, result)
 
 
 def _of_stay(rows: pl.LazyFrame, stays: pl.DataFrame) -> pl.LazyFrame:
@@ -250,7 +251,7 @@ def _ed_words(
     return sift_large(table, _of_stay(table.rows, stays), drops, {}, event(time, code, time), work)
 
 
-def _said_at_triage(root: Path, column: str, code: str, stays: pl.DataFrame) -> pl.DataFrame:
+def _read_triage_column(root: Path, column: str, code: str, stays: pl.DataFrame) -> pl.DataFrame:
     """How urgent, and why the patient came; cells that say nothing are no events."""
     table = open_declared(root, MIMIC4, "ed/triage")
     text = pl.col(column).str.strip_chars()

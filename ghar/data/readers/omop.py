@@ -85,14 +85,14 @@ def read_omop(root: Path, cache: Path | None = None, *, charts: bool = True) -> 
 def _read(root: Path, name: str, charts: bool, work: Path) -> Cohort:
     with progress(4 + len(FACTS), "Read OMOP") as advance:
         people, counts = read_people(root)
-        concepts, found = read_concepts(root)
-        counts |= found
+        concepts, part_counts = read_concepts(root)
+        counts |= part_counts
         above = ancestors(root, concepts)
         advance()
-        every, found = read_visits(root, people, concepts, above)
-        counts |= found
-        deaths, found = read_deaths(root, people, every)
-        counts |= found
+        every, part_counts = read_visits(root, people, concepts, above)
+        counts |= part_counts
+        deaths, part_counts = read_deaths(root, people, every)
+        counts |= part_counts
         visits = with_deaths(every.filter("inpatient").with_columns(_key="visit_id"), deaths).drop("_key")
         advance()
         parts, kinds = [], {}
@@ -100,29 +100,29 @@ def _read(root: Path, name: str, charts: bool, work: Path) -> Cohort:
             if table not in REQUIRED and find_table(root, table) is None:
                 counts[f"absent.{table}"] = 1
             else:
-                events, found = _facts(root, table, people, every, concepts, charts, work)
+                events, part_counts = _facts(root, table, people, every, concepts, charts, work)
                 kinds |= {code: KINDS[table][1] for code in _codes_in(events) if code not in kinds}
                 parts.append(events)
-                counts |= found
+                counts |= part_counts
             advance()
         further = [read_intensive_care(root, every, concepts, above), read_demographics(people, visits)]
-        for events, found in (*further, deaths_outside(deaths, visits)):
+        for events, part_counts in (*further, deaths_outside(deaths, visits)):
             parts.append(events)
-            counts |= found
+            counts |= part_counts
         if charts:
-            events, found = vitals_of_labs(stacked(parts), LABS)
+            events, part_counts = vitals_of_labs(stacked(parts), LABS)
             parts.append(events)
-            counts |= found
+            counts |= part_counts
         advance()
         events = in_order(parts, work)
         names = [vital_names(), COMMON_NAMES, concept_names(concepts, list(FACTS))]
-        codes, found = code_table(events, names, OWN_NAMES)
+        codes, part_counts = code_table(events, names, OWN_NAMES)
         parents = parents_of(root, concepts, above)
         codes = _with_kinds(codes, kinds).drop("parents").join(parents, on="code", how="left", maintain_order="left")
         codes = codes.with_columns(pl.col("parents").fill_null([]))
         advance()
     counts |= {"absent.concept_ancestor": 1} if find_table(root, "concept_ancestor") is None else {}
-    return Cohort(name, events, codes, visits, counts=counts | found)
+    return Cohort(name, events, codes, visits, counts=counts | part_counts)
 
 
 def require_inpatients(cohort: Cohort, root: Path) -> Cohort:
@@ -168,12 +168,12 @@ def _facts(
         "no_concept": pl.col("_concept").is_null(),
     }
     late = pl.lit(name in CODED_AT_THE_END) | code.str.starts_with("ICD")
-    known = pl.when(late & (when.time <= pl.col("_end")).fill_null(False)).then("_end").otherwise(when.last)
+    recorded = pl.when(late & (when.time <= pl.col("_end")).fill_null(False)).then("_end").otherwise(when.last)
     if name == "measurement":
         rows, more_drops, more_repairs, values = measured(rows, table, concepts, charts)
-        result = [*event(when.time, code, known, *values[:2], visit="_visit"), values[2].alias("unit")]
+        result = [*event(when.time, code, recorded, *values[:2], visit="_visit"), values[2].alias("unit")]
         return sift_large(table, rows, {**drops, **more_drops}, {**repairs, **more_repairs}, result, work)
-    return sift_large(table, rows, drops, repairs, event(when.time, code, known, visit="_visit"), work)
+    return sift_large(table, rows, drops, repairs, event(when.time, code, recorded, visit="_visit"), work)
 
 
 def _in_visits(table: SourceTable, people: pl.DataFrame, visits: pl.DataFrame) -> pl.LazyFrame:
@@ -196,13 +196,13 @@ def _with_codes(rows: pl.LazyFrame, table: SourceTable, name: str, concepts: pl.
     rows = rows.with_columns(_id=pl.col(f"{name}_concept_id"), _own_id=optional(table, f"{name}_source_concept_id"))
     rows = rows.join(standard, on="_id", how="left", maintain_order="left")
     rows = rows.join(own, on="_own_id", how="left", maintain_order="left")
-    found = pl.coalesce(pl.when("_first").then("_own"), "_standard", "_own")
-    said = optional(table, f"{name}_source_value").str.strip_chars()
-    said = pl.when(said != "").then(said.str.to_lowercase() if table.name == "drug_exposure" else said)
+    concept = pl.coalesce(pl.when("_first").then("_own"), "_standard", "_own")
+    text = optional(table, f"{name}_source_value").str.strip_chars()
+    text = pl.when(text != "").then(text.str.to_lowercase() if table.name == "drug_exposure" else text)
     if table.name == "measurement":  # a number alone may be an item of MIMIC, and is none here
-        said = pl.when(said.str.contains(r"^\d+$")).then(pl.concat_str(pl.lit("item "), said)).otherwise(said)
-    rows = rows.with_columns(_concept=found)
-    by_text = pl.concat_str(pl.lit(f"{KINDS[table.name][0]}/"), said)
+        text = pl.when(text.str.contains(r"^\d+$")).then(pl.concat_str(pl.lit("item "), text)).otherwise(text)
+    rows = rows.with_columns(_concept=concept)
+    by_text = pl.concat_str(pl.lit(f"{KINDS[table.name][0]}/"), text)
     return rows.with_columns(_code=pl.coalesce("_concept", by_text))
 
 
@@ -212,5 +212,5 @@ def _codes_in(events: pl.DataFrame | pl.LazyFrame) -> list[str]:
 
 def _with_kinds(codes: pl.DataFrame, kinds: Mapping[str, str | None]) -> pl.DataFrame:
     """`Cohort.codes` with the kind that the first table of a code gives it, where its vocabulary gives none."""
-    told = pl.col("code").replace_strict(kinds, default=None, return_dtype=pl.String)
-    return codes.with_columns(kind=pl.when(kinds_of(codes).is_null()).then(told))
+    kind = pl.col("code").replace_strict(kinds, default=None, return_dtype=pl.String)
+    return codes.with_columns(kind=pl.when(kinds_of(codes).is_null()).then(kind))

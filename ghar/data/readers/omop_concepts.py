@@ -78,7 +78,7 @@ def read_concepts(root: Path) -> tuple[pl.DataFrame, dict[str, int]]:
 
 def used_concepts(root: Path) -> pl.DataFrame:
     """concept_id of whatever the tables name, each once, and the column `used`; 0 stands for none."""
-    found: set[int] = set()
+    seen: set[int] = set()
     for name, about in OMOP.tables.items():
         if name.startswith("concept") or find_table(root, name) is None:
             continue
@@ -89,22 +89,22 @@ def used_concepts(root: Path) -> pl.DataFrame:
         table = open_declared(root, OMOP, name, wanted)
         ids = pl.concat([table.rows.select(concept_id=column).unique() for column in wanted]).unique()
         try:
-            found.update(ids.drop_nulls().collect(engine="streaming")["concept_id"])
+            seen.update(ids.drop_nulls().collect(engine="streaming")["concept_id"])
         except (pl.exceptions.PolarsError, OSError) as error:
             raise explain(table, error) from error
-    return pl.DataFrame({"concept_id": sorted(found - {0})}, {"concept_id": pl.Int64}).with_columns(used=pl.lit(True))
+    return pl.DataFrame({"concept_id": sorted(seen - {0})}, {"concept_id": pl.Int64}).with_columns(used=pl.lit(True))
 
 
 def ancestors(root: Path, concepts: pl.DataFrame) -> pl.DataFrame:
     """concept_id and above, the number of a concept above it; of those with a hierarchy. None without the table."""
     if find_table(root, "concept_ancestor") is None:
         return pl.DataFrame(schema={"concept_id": pl.Int64, "above": pl.Int64})
-    known = concepts.filter(pl.col("vocabulary").is_in([*HIERARCHIES, *OF_VISITS]))
+    targets = concepts.filter(pl.col("vocabulary").is_in([*HIERARCHIES, *OF_VISITS]))
     pair = open_declared(root, OMOP, "concept_ancestor").rows.select(
         concept_id="descendant_concept_id", above="ancestor_concept_id"
     )
     pair = pair.filter(pl.col("concept_id") != pl.col("above"))
-    return pair.join(known.select("concept_id").lazy(), on="concept_id", how="semi").unique().collect(
+    return pair.join(targets.select("concept_id").lazy(), on="concept_id", how="semi").unique().collect(
         engine="streaming"
     ).sort("concept_id", "above")  # fmt: skip
 
@@ -130,21 +130,21 @@ def codes_of(concepts: pl.DataFrame, table: str) -> pl.DataFrame:
 
 def concept_names(concepts: pl.DataFrame, tables: Sequence[str]) -> pl.DataFrame:
     """Names (code, description) of the codes that concepts become in `tables`."""
-    found = [codes_of(concepts, table).join(concepts, on="concept_id", how="left") for table in tables]
-    names = pl.concat(found).select("code", description="name").drop_nulls()
+    rows = [codes_of(concepts, table).join(concepts, on="concept_id", how="left") for table in tables]
+    names = pl.concat(rows).select("code", description="name").drop_nulls()
     return names.filter(~pl.col("code").str.contains("^(DRUG|VITAL)/"))  # whose own text is their name
 
 
 def parents_of(root: Path, concepts: pl.DataFrame, above: pl.DataFrame) -> pl.DataFrame:
     """code, parents: the ancestors of codes of SNOMED and LOINC, in the same vocabulary."""
-    known = concepts.filter(pl.col("vocabulary").is_in(HIERARCHIES))
+    hierarchy = concepts.filter(pl.col("vocabulary").is_in(HIERARCHIES))
     wanted = above.select(concept_id="above").unique()
     rows = open_declared(root, OMOP, "concept").rows.filter(pl.col("vocabulary_id").is_in(HIERARCHIES))
     rows = rows.join(wanted.lazy(), on="concept_id", how="semi").select("concept_id", "vocabulary_id", "concept_code")
     upper = rows.collect(engine="streaming").unique("concept_id")
     parent = pl.concat_str(pl.col("vocabulary_id"), pl.lit("/"), pl.col("concept_code"))
     pairs = (
-        above.join(known, on="concept_id")
+        above.join(hierarchy, on="concept_id")
         .join(upper, left_on="above", right_on="concept_id")
         .filter(pl.col("vocabulary") == pl.col("vocabulary_id"))
         .select(code=pl.concat_str("vocabulary", pl.lit("/"), "local"), parent=parent)
@@ -154,5 +154,5 @@ def parents_of(root: Path, concepts: pl.DataFrame, above: pl.DataFrame) -> pl.Da
 
 def below(above: pl.DataFrame, roots: Mapping[int, str] | Sequence[int]) -> list[int]:
     """The concepts `roots`, and those that stand below one of them."""
-    found = above.filter(pl.col("above").is_in(list(roots)))["concept_id"]
-    return sorted({*roots, *found})
+    descendants = above.filter(pl.col("above").is_in(list(roots)))["concept_id"]
+    return sorted({*roots, *descendants})

@@ -38,8 +38,8 @@ def measured(rows: pl.LazyFrame, table: SourceTable, concepts: pl.DataFrame, cha
     )
     keyed = keyed.join(spoken, on="_value_id", how="left", maintain_order="left")
     keyed = keyed.join(units, on="_unit_id", how="left", maintain_order="left")
-    said = optional(table, "unit_source_value").str.strip_chars()
-    keyed = keyed.with_columns(_said_unit=pl.coalesce("_unit_code", pl.when(said != "").then(said)))
+    source_unit = optional(table, "unit_source_value").str.strip_chars()
+    keyed = keyed.with_columns(_said_unit=pl.coalesce("_unit_code", pl.when(source_unit != "").then(source_unit)))
     labels = {f"VITAL/{name}": name for name in VARIABLES}
     keyed = with_factor(keyed, pl.col("_code"), pl.col("_said_unit"))
     keyed = keyed.join(variables_of(labels, "_code"), on="_code", how="left", maintain_order="left")

@@ -74,9 +74,9 @@ def read_people(root: Path) -> Found:
     days = [pl.concat_str(*parts, separator="-").str.to_date("%Y-%m-%d", strict=False) for parts in written]
     sound = year.is_between(*YEARS)
     dated = pl.when(sound).then(pl.coalesce(days)).cast(pl.Datetime("us"))
-    said = optional(table, "gender_source_value").str.strip_chars().str.to_uppercase().str.slice(0, 1)
+    letter = optional(table, "gender_source_value").str.strip_chars().str.to_uppercase().str.slice(0, 1)
     sex = pl.col("gender_concept_id").replace_strict(SEXES, default=None, return_dtype=pl.String)
-    sex = pl.coalesce(sex, pl.when(said.is_in(list(SEXES.values()))).then(said), pl.lit(""))
+    sex = pl.coalesce(sex, pl.when(letter.is_in(list(SEXES.values()))).then(letter), pl.lit(""))
     drops = {"no_id": pl.col("person_id").is_null(), "repeated": ~pl.col("person_id").is_first_distinct()}
     exact = optional(table, "birth_datetime")
     born = pl.coalesce(exact, dated)
@@ -97,7 +97,7 @@ def read_visits(root: Path, people: pl.DataFrame, concepts: pl.DataFrame, above:
     table = open_declared(root, OMOP, "visit_occurrence")
     begin, finish, kind = moment(table, "visit_start"), moment(table, "visit_end"), pl.col("visit_concept_id")
     start, end = begin.time, finish.last
-    said = optional(table, "discharged_to_source_value", "discharge_to_source_value").str.contains(DEADLY)
+    is_deadly = optional(table, "discharged_to_source_value", "discharge_to_source_value").str.contains(DEADLY)
     ends_dead = [*DIED, *concepts.filter(pl.col("name").str.contains(DEADLY))["concept_id"]]
     dead = optional(table, "discharged_to_concept_id", "discharge_to_concept_id").is_in(ends_dead)
     drops = {
@@ -118,7 +118,7 @@ def read_visits(root: Path, people: pl.DataFrame, concepts: pl.DataFrame, above:
         pl.col("visit_occurrence_id").alias("visit_id"),
         start.alias("start"),
         pl.when(end >= start).then(end).alias("end"),
-        (said.fill_null(False) | dead.fill_null(False)).alias("deadly"),
+        (is_deadly.fill_null(False) | dead.fill_null(False)).alias("deadly"),
         pl.when(kind.fill_null(0) == 0).then(pl.lit("no_kind"))
         .otherwise(kind.replace_strict(sorts, default="other_kind", return_dtype=pl.String)).alias("kind"),
     ]  # fmt: skip
@@ -131,8 +131,8 @@ def read_visits(root: Path, people: pl.DataFrame, concepts: pl.DataFrame, above:
 
 def of_people(table: SourceTable, people: pl.DataFrame) -> pl.LazyFrame:
     """Rows with the column `known`, null where person_id is of no person."""
-    known = people.lazy().select(person_id="subject_id", known=True)
-    return table.rows.join(known, on="person_id", how="left", maintain_order="left")
+    subjects = people.lazy().select(person_id="subject_id", known=True)
+    return table.rows.join(subjects, on="person_id", how="left", maintain_order="left")
 
 
 def read_deaths(root: Path, people: pl.DataFrame, visits: pl.DataFrame) -> Found:
@@ -145,8 +145,8 @@ def read_deaths(root: Path, people: pl.DataFrame, visits: pl.DataFrame) -> Found
     at = moment(table, "death")
     drops = {"unknown_person": pl.col("known").is_null(), "no_date": at.time.is_null()}
     result = [pl.col("person_id").alias("subject_id"), at.time.alias("time")]
-    told, counts = sift(table, of_people(table, people), drops, {"datetime_of_another_day": at.moved}, result)
-    deaths, against = sound_deaths(told, visits.filter("inpatient"))
+    rows, counts = sift(table, of_people(table, people), drops, {"datetime_of_another_day": at.moved}, result)
+    deaths, against = sound_deaths(rows, visits.filter("inpatient"))
     counts |= {"repaired.death.before_last_visit": against} if against else {}
     return deaths.with_columns(code=pl.lit(DEATH)), counts
 
@@ -184,8 +184,8 @@ def read_intensive_care(root: Path, visits: pl.DataFrame, concepts: pl.DataFrame
     rows = rows.join(_care_sites(root), on="care_site_id", how="left", maintain_order="left")
     kinds = concepts.lazy().select(visit_detail_concept_id="concept_id", _kind="name")
     rows = rows.join(kinds, on="visit_detail_concept_id", how="left", maintain_order="left")
-    said = optional(table, "visit_detail_source_value").str.strip_chars()
-    unit = pl.coalesce("_site", pl.when(said != "").then(said), "_kind", pl.lit("UNKNOWN"))
+    source_unit = optional(table, "visit_detail_source_value").str.strip_chars()
+    unit = pl.coalesce("_site", pl.when(source_unit != "").then(source_unit), "_kind", pl.lit("UNKNOWN"))
     drops = {
         "other_unit": ~pl.col("visit_detail_concept_id").is_in(below(above, INTENSIVE)).fill_null(False),
         "unknown_visit": pl.col("subject_id").is_null(),

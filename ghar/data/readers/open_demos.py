@@ -51,16 +51,16 @@ def is_open_demo(source: str, root: Path, tables: Iterable[str]) -> bool:
         return False  # the reader says what is wrong
     if hashlib.sha256(ids.encode()).hexdigest() != demo.ids:
         return False
-    found = [(name, find_table(root, name)) for name in tables]
-    return all(path is None or _known(path, demo.sums.get(name, ())) for name, path in found)
+    paths = [(name, find_table(root, name)) for name in tables]
+    return all(path is None or _matches_sum(path, demo.sums.get(name, ())) for name, path in paths)
 
 
 def is_open_file(path: Path) -> bool:
     """Whether a file, packed or not, is a published one that is about no patient: MedQA's test questions."""
-    return path.is_file() and _known(path, OPEN_FILES)
+    return path.is_file() and _matches_sum(path, OPEN_FILES)
 
 
-def _known(path: Path, sums: Sequence[str]) -> bool:
+def _matches_sum(path: Path, sums: Sequence[str]) -> bool:
     """Whether a file, or the text in it, has one of the sums."""
     if path.stat().st_size > LARGEST:
         return False

@@ -12,7 +12,7 @@ from ghar.data.cohort import Cohort
 from ghar.data.readers import eicu, mimic3, mimic4
 from ghar.data.readers.database import is_database, with_tables
 from ghar.data.readers.eicu import read_eicu
-from ghar.data.readers.meds import read_meds, require_shown
+from ghar.data.readers.meds import read_meds, require_visit_codes
 from ghar.data.readers.mimic3 import read_mimic3
 from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.readers.mimic4_more import MORE as MIMIC4_MORE
@@ -78,9 +78,9 @@ def _read(data: DataConfig, *, charts: bool, stays: bool) -> Cohort:
         return read_own(data.name, Path(data.root))
     readers = {"mimic4": read_mimic4, "mimic3": read_mimic3, "eicu": read_eicu}
     if data.name == "meds":
-        told = None if data.vocabulary is None else Path(data.vocabulary)
-        cohort = read_meds(Path(data.root), cache / "cohorts", told, charts=charts)
-        return require_shown(cohort, told) if stays else cohort
+        vocabulary = None if data.vocabulary is None else Path(data.vocabulary)
+        cohort = read_meds(Path(data.root), cache / "cohorts", vocabulary, charts=charts)
+        return require_visit_codes(cohort, vocabulary) if stays else cohort
     if data.name == "omop":
         cohort = read_omop(Path(data.root), cache / "cohorts", charts=charts)
         return require_inpatients(cohort, Path(data.root)) if stays else cohort

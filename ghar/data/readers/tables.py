@@ -63,16 +63,16 @@ def find_table(root: Path, name: str) -> Path | None:
     None where it is absent; BadInput where it is there in two forms, which may differ.
     """
     folder, _, stem = name.rpartition("/")
-    found: list[Path] = []
+    paths: list[Path] = []
     for place in places(root, folder):
         wanted = {stem + suffix: i for i, suffix in enumerate(SUFFIXES)}
         here = [path for path in _files(root, place) if path.name.lower() in wanted]
-        found = found or sorted(here, key=lambda path: (wanted[path.name.lower()], str(path)))
-    if len(found) > 1:
-        place = found[0].parent
-        names = " and ".join(str(path.relative_to(place if path.parent == place else place.parent)) for path in found)
+        paths = paths or sorted(here, key=lambda path: (wanted[path.name.lower()], str(path)))
+    if len(paths) > 1:
+        place = paths[0].parent
+        names = " and ".join(str(path.relative_to(place if path.parent == place else place.parent)) for path in paths)
         raise BadInput(f"{place} holds the table {name} more than once, as {names}: keep one of them there.")
-    return found[0] if found else None
+    return paths[0] if paths else None
 
 
 def _files(root: Path, folder: str) -> list[Path]:

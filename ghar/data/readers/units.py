@@ -49,8 +49,8 @@ def unit_factors() -> pl.DataFrame:
 def with_factor(rows: pl.LazyFrame, item: pl.Expr, unit: pl.Expr) -> pl.LazyFrame:
     """The rows with `_factor`, by which a number becomes one of the house's unit: 1 where no unit is said or the item
     is none of the table; null for a unit that the table does not know."""
-    said = unit.str.strip_chars().str.to_lowercase()
-    keyed = rows.with_columns(_item=item, _unit=pl.when(said != "").then(said))
+    unit_text = unit.str.strip_chars().str.to_lowercase()
+    keyed = rows.with_columns(_item=item, _unit=pl.when(unit_text != "").then(unit_text))
     joined = keyed.join(unit_factors().lazy(), on=["_item", "_unit"], how="left", maintain_order="left")
     silent = pl.col("_unit").is_null() | ~pl.col("_item").is_in(list(ITEMS))
     return joined.with_columns(_factor=pl.when(silent).then(1.0).otherwise("_factor")).drop("_item", "_unit")

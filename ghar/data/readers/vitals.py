@@ -136,8 +136,8 @@ def mimic_charts(
     """
     table = open_declared(root, source, name)
     item, charted, stored, variable = (pl.col(c) for c in ("itemid", "charttime", "storetime", "variable"))
-    value, shown = pl.col("_value"), pl.col("value").str.strip_chars()
-    number = in_house_units(item, pl.coalesce("valuenum", shown.cast(F64, strict=False), refill(shown)))
+    value, text = pl.col("_value"), pl.col("value").str.strip_chars()
+    number = in_house_units(item, pl.coalesce("valuenum", text.cast(F64, strict=False), refill(text)))
     drops = {
         "other_item": variable.is_null(),
         "unknown_patient": pl.col("known").is_null(),
@@ -163,9 +163,9 @@ def mimic_charts(
         .with_columns(_value=fraction(pl.col("_number")))
     )
     in_words = variable.str.contains("^(glasgow|capillary)")
-    said = pl.when(in_words).then(words(shown, value))
-    known_at = pl.max_horizontal(stored, charted)
-    result = event(pl.coalesce(charted, stored), pl.col("vital"), known_at, value, said)
+    value_text = pl.when(in_words).then(words(text, value))
+    recorded = pl.max_horizontal(stored, charted)
+    result = event(pl.coalesce(charted, stored), pl.col("vital"), recorded, value, value_text)
     return sift_large(table, rows, drops, repairs, result, work)
 
 

@@ -99,13 +99,13 @@ def before_death(rows: pl.DataFrame, cohort: Cohort) -> tuple[pl.DataFrame, int]
 
     The death is the one in a stay, or MEDS_DEATH; one that contradicts later stays is none (`sound_deaths`).
     """
-    told = cohort.scan().filter(pl.col("code").str.starts_with(DEATH)).select("subject_id", "time")
+    death_events = cohort.scan().filter(pl.col("code").str.starts_with(DEATH)).select("subject_id", "time")
     inside = cohort.visits.filter("died").select("subject_id", time="death_time")
-    deaths = sound_deaths(pl.concat([told.collect(engine="streaming"), inside]), cohort.visits)[0]
+    deaths = sound_deaths(pl.concat([death_events.collect(engine="streaming"), inside]), cohort.visits)[0]
     late = pl.when(is_date()).then(pl.col("time") + WHOLE_DAY).otherwise("time")
     first = deaths.with_columns(time=late).group_by("subject_id").agg(_death=pl.min("time"))
-    known = rows.join(first, on="subject_id", how="left", maintain_order="left")
-    kept = known.filter((pl.col("prediction_time") <= pl.col("_death")).fill_null(True)).drop("_death")
+    rows_with_death = rows.join(first, on="subject_id", how="left", maintain_order="left")
+    kept = rows_with_death.filter((pl.col("prediction_time") <= pl.col("_death")).fill_null(True)).drop("_death")
     return kept, rows.height - kept.height
 
 
@@ -121,13 +121,13 @@ def descendants(codes: pl.DataFrame, *roots: str) -> set[str]:
     children: dict[str, list[str]] = {}
     for code, parent in edges.iter_rows():
         children.setdefault(parent, []).append(code)
-    found, waiting = set(roots), list(roots)
+    members, waiting = set(roots), list(roots)
     while waiting:
         for child in children.get(waiting.pop(), []):
-            if child not in found:
-                found.add(child)
+            if child not in members:
+                members.add(child)
                 waiting.append(child)
-    return found
+    return members
 
 
 def check_order(cohort: Cohort) -> None:
@@ -217,14 +217,14 @@ def _anaemia(cohort: Cohort) -> Labels:
     begins = _contacts(cohort).group_by("subject_id").agg(begin=pl.col("time").min()).collect(engine="streaming")
     wanted = ["subject_id", "time", "code", "numeric_value", "text_value"]
     wanted += [name for name in ("unit",) if name in cohort.scan().collect_schema()]  # of a MEDS folder
-    found = [pl.DataFrame(schema={"subject_id": pl.Int64, "prediction_time": pl.Datetime("us"), "label": pl.Int64})]
+    parts = [pl.DataFrame(schema={"subject_id": pl.Int64, "prediction_time": pl.Datetime("us"), "label": pl.Int64})]
     left_out: Counter[str] = Counter()
     for part in subject_ranges(cohort.scan()):  # a few in a hundred events, but with words and units
         results = part.of(cohort.scan()).filter(is_result & pl.col("time").is_not_null())
         rows, rules = _graded(results.select(wanted).collect(engine="streaming"), begins)
-        found.append(rows.select("subject_id", "prediction_time", pl.col("label").cast(pl.Int64)))
+        parts.append(rows.select("subject_id", "prediction_time", pl.col("label").cast(pl.Int64)))
         left_out.update(rules)
-    return pl.concat(found), dict(left_out)
+    return pl.concat(parts), dict(left_out)
 
 
 def _graded(results: pl.DataFrame, begins: pl.DataFrame) -> Labels:
@@ -232,8 +232,8 @@ def _graded(results: pl.DataFrame, begins: pl.DataFrame) -> Labels:
     results = results.join(begins, on="subject_id", how="left", maintain_order="left")
     later = results.filter(pl.col("time") > pl.col("begin"))
     words = pl.col("text_value").str.strip_chars().str.to_lowercase()
-    known = pl.when(pl.col("code").is_in(IN_G_DL)).then(pl.lit("g/dl"))
-    unit = pl.coalesce(pl.col("unit").str.to_lowercase(), known) if "unit" in results.columns else known
+    default_unit = pl.when(pl.col("code").is_in(IN_G_DL)).then(pl.lit("g/dl"))
+    unit = pl.coalesce(pl.col("unit").str.to_lowercase(), default_unit) if "unit" in results.columns else default_unit
     factor = unit.str.extract(r"^\s*(g/dl|mg/dl|g/l)").replace_strict(TO_G_L, default=None, return_dtype=pl.Float64)
     value = pl.coalesce(pl.col("numeric_value").cast(pl.Float64), words.cast(pl.Float64, strict=False))
     # As decimals: 12.0 g/dL is stored as a 32-bit float, and 120 g/L is not below 120.

@@ -33,16 +33,16 @@ def eligible(
     root: folder of the source's own tables, for years. Histories stay whole: older stays are shown whatever they are.
     BadInput where no sample is left, and for years of a source that tells none.
     """
-    found, counts = list(samples), {}
+    candidates, counts = list(samples), {}
     for rule in rules:
         allowed = stays_within(cohort, root, rule) if rule[0].isdigit() else stays_of(cohort, rule)
-        kept = [sample for sample in found if sample.visit_id in allowed]
-        counts[f"left out, task.stays={rule}"] = len(found) - len(kept)
-        found = kept
-    if rules and not found:
+        kept = [sample for sample in candidates if sample.visit_id in allowed]
+        counts[f"left out, task.stays={rule}"] = len(candidates) - len(kept)
+        candidates = kept
+    if rules and not candidates:
         left = ", ".join(f"{rule.partition('=')[2]} left out {n}" for rule, n in counts.items())
         raise BadInput(f"task.stays={list(rules)} leaves none of {len(samples)} samples ({left}): take fewer rules.")
-    return found, counts
+    return candidates, counts
 
 
 def stays_of(cohort: Cohort, rule: str) -> set[int]:

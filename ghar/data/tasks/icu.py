@@ -24,10 +24,10 @@ def benchmark_stays(cohort: Cohort) -> pl.DataFrame:
             "data=mimic3, or system.stay=icu."
         )
     code = pl.col("code")
-    told = cohort.scan().filter(code.str.contains(LEAVES) | (code == "AGE"))
-    told = told.select("visit_id", "time", "code", "numeric_value", "text_value").collect(engine="streaming")
-    moved = told.filter(code.str.contains(LEAVES) & (pl.col("text_value") == MOVED))
-    children = told.filter((code == "AGE") & (pl.col("numeric_value") < 18))
+    events = cohort.scan().filter(code.str.contains(LEAVES) | (code == "AGE"))
+    events = events.select("visit_id", "time", "code", "numeric_value", "text_value").collect(engine="streaming")
+    moved = events.filter(code.str.contains(LEAVES) & (pl.col("text_value") == MOVED))
+    children = events.filter((code == "AGE") & (pl.col("numeric_value") < 18))
     # In the benchmark's order: another ICU stay counts only if it is not left out itself.
     stays = icu_stays(cohort).join(moved, left_on=["visit_id", "end"], right_on=["visit_id", "time"], how="anti")
     stays = stays.filter(pl.len().over("visit_id") == 1, pl.col("end").is_not_null())

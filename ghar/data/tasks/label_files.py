@@ -66,11 +66,11 @@ def labels_path(config: TaskConfig, data: DataConfig) -> Path:
     if config.labels is not None:
         return beside_data(data, config.labels) or Path(config.labels)
     folder = Path(data.root or "") / "labels"
-    found = sorted(path for path in folder.glob("*") if path.suffix == ".parquet" or path.is_dir())
-    if len(found) != 1:
-        names = ", ".join(path.stem for path in found) or "none"
+    paths = sorted(path for path in folder.glob("*") if path.suffix == ".parquet" or path.is_dir())
+    if len(paths) != 1:
+        names = ", ".join(path.stem for path in paths) or "none"
         raise BadInput(f"task=labels needs a label file, and {folder} has {names}: set task.labels to one.")
-    return found[0]
+    return paths[0]
 
 
 def _words_file(path: Path) -> Path:
@@ -83,19 +83,19 @@ def _in_words(labels: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        found = json.loads(path.read_text())
+        content = json.loads(path.read_text())
     except ValueError as error:
         raise BadInput(f"{path} is no JSON ({error}): correct it.") from None
-    absent = [key for key in ("question", "labels") if not isinstance(found, dict) or not found.get(key)]
+    absent = [key for key in ("question", "labels") if not isinstance(content, dict) or not content.get(key)]
     if absent:
         raise BadInput(f"{path} has no {' and no '.join(absent)}: add what is asked and the possible answers.")
-    unknown = sorted(set(found) - {"question", "labels", "meanings", *IN_WORDS})
+    unknown = sorted(set(content) - {"question", "labels", "meanings", *IN_WORDS})
     if unknown:
         raise BadInput(f"{path} has {unknown[0]!r}, which means nothing here: use {', '.join(IN_WORDS)} or meanings.")
-    answers = found["labels"]
+    answers = content["labels"]
     if not isinstance(answers, list) or len(set(map(str, answers))) != len(answers) or len(answers) < 2:
         raise BadInput(f'{path}: "labels" must be two or more different answers, in the order of their numbers.')
-    return found | {"question": str(found["question"]), "labels": tuple(map(str, answers))}
+    return content | {"question": str(content["question"]), "labels": tuple(map(str, answers))}
 
 
 def label_file_task(config: TaskConfig) -> tuple[Task, pl.DataFrame]:
@@ -136,11 +136,11 @@ def _answers(config: TaskConfig, path: Path, column: str, values: pl.Series) -> 
         if len(answers) != 2:
             raise BadInput(f"There are {len(answers)} answers, but {path} is true or false: name 2, no first.")
         return answers, values.cast(pl.Int64)
-    found = sorted(values.unique())
-    if named is not None and (unknown := [value for value in found if value not in named]):
+    unique_values = sorted(values.unique())
+    if named is not None and (unknown := [value for value in unique_values if value not in named]):
         file = _words_file(path).name
         raise BadInput(f"{path} has values that {file} does not name ({', '.join(unknown[:5])}): name them too.")
-    answers = named or tuple(found)
+    answers = named or tuple(unique_values)
     return answers, values.replace_strict(list(answers), list(range(len(answers))), return_dtype=pl.Int64)
 
 
@@ -150,17 +150,17 @@ def _of_numbers(
     numbers = values.cast(pl.Float64)
     if not numbers.is_finite().fill_null(False).all():
         raise BadInput(f"{path} has values that are no finite numbers: correct the label file.")
-    found = sorted(numbers.unique())
-    if config.bins is None and values.dtype.is_integer() and (len(found) <= FEW or named is not None):
+    levels = sorted(numbers.unique())
+    if config.bins is None and values.dtype.is_integer() and (len(levels) <= FEW or named is not None):
         if named is None:
-            return tuple(f"{value:g}" for value in found), _ranks(numbers, found)
-        if found[0] >= 0 and found[-1] < len(named):
+            return tuple(f"{value:g}" for value in levels), _ranks(numbers, levels)
+        if levels[0] >= 0 and levels[-1] < len(named):
             return named, values.cast(pl.Int64)
-        if len(found) == len(named):
-            return named, _ranks(numbers, found)
+        if len(levels) == len(named):
+            return named, _ranks(numbers, levels)
         raise BadInput(
-            f"{_words_file(path)} has {len(named)} labels, but {path.name} has whole numbers from {found[0]:g} to "
-            f"{found[-1]:g}: name one a number, or set task.bins."
+            f"{_words_file(path)} has {len(named)} labels, but {path.name} has whole numbers from {levels[0]:g} to "
+            f"{levels[-1]:g}: name one a number, or set task.bins."
         )
     edges = list(config.bins or ())
     edges = edges or sorted({float(edge) for edge in np.quantile(numbers.to_numpy(), (0.25, 0.5, 0.75))})
@@ -171,5 +171,5 @@ def _of_numbers(
     return answers, pl.Series(np.searchsorted(edges, numbers.to_numpy(), side="right"))
 
 
-def _ranks(numbers: pl.Series, found: list[float]) -> pl.Series:
-    return numbers.replace_strict(found, list(range(len(found))), return_dtype=pl.Int64)
+def _ranks(numbers: pl.Series, levels: list[float]) -> pl.Series:
+    return numbers.replace_strict(levels, list(range(len(levels))), return_dtype=pl.Int64)

@@ -34,11 +34,11 @@ class _Stays:
     starts: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
 
-    def at(self, now: int, shown: VisitCodes, leakage: Leakage) -> list[Visit]:
+    def at(self, now: int, visit_codes: VisitCodes, leakage: Leakage) -> list[Visit]:
         """What may be shown of the visits that have begun."""
         begun = bisect_right(self.starts, now)
         stays = zip(self.visits[:begun], self.ends[:begun], strict=True)
-        return [visit if leakage == "paper" and end <= now else shown.until(visit, now) for visit, end in stays]
+        return [visit if leakage == "paper" and end <= now else visit_codes.until(visit, now) for visit, end in stays]
 
 
 @without_collector()
@@ -54,12 +54,12 @@ def labelled_samples(cohort: Cohort, task: str, labels: pl.DataFrame, leakage: L
     check_order(cohort)
     cohort = in_order_of(cohort, leakage, legacy_order=False)
     _check_patients(cohort, task, labels)
-    stays, shown = _by_patient(cohort), cohort.shown
+    stays, visit_codes = _by_patient(cohort), cohort.shown
     none = _Stays()
     rows = labels.select("subject_id", "prediction_time", pl.col("prediction_time").to_physical().alias("now"), "label")
     samples = []
     for place, (subject, at, now, label) in enumerate(rows.iter_rows()):
-        history = stays.get(subject, none).at(now, shown, leakage) or [Visit(NO_VISIT, at)]
+        history = stays.get(subject, none).at(now, visit_codes, leakage) or [Visit(NO_VISIT, at)]
         name = f"{task}-{subject}-{place}"
         samples.append(
             Sample(name, subject, history[-1].visit_id, at, tuple(history), label, credentialed=cohort.credentialed)
@@ -72,13 +72,13 @@ def _by_patient(cohort: Cohort) -> dict[int, _Stays]:
     columns = cohort.visits.select(
         "subject_id", "visit_id", pl.col("start").to_physical(), pl.col("end").to_physical().fill_null(NEVER)
     )
-    found: dict[int, _Stays] = {}
+    stays: dict[int, _Stays] = {}
     for subject, visit_id, start, end in columns.iter_rows():
-        own = found.setdefault(subject, _Stays())
+        own = stays.setdefault(subject, _Stays())
         own.visits.append(cohort.shown.visits[visit_id])
         own.starts.append(start)
         own.ends.append(end)
-    return found
+    return stays
 
 
 def _check_patients(cohort: Cohort, task: str, labels: pl.DataFrame) -> None:
@@ -86,7 +86,7 @@ def _check_patients(cohort: Cohort, task: str, labels: pl.DataFrame) -> None:
     without = labels.join(cohort.visits, on="subject_id", how="anti").select(pl.col("subject_id").unique())
     if without.is_empty():
         return
-    known = cohort.scan().select(pl.col("subject_id").unique()).collect(engine="streaming")
-    unknown = without.join(known, on="subject_id", how="anti")["subject_id"].sort()
+    subjects = cohort.scan().select(pl.col("subject_id").unique()).collect(engine="streaming")
+    unknown = without.join(subjects, on="subject_id", how="anti")["subject_id"].sort()
     if len(unknown):
         raise BadInput(f"Patient {unknown[0]} has a label of {task} and no event in the {cohort.name}.")

@@ -50,13 +50,13 @@ def next_visit_samples(
     legacy_order: bool = False,
 ) -> tuple[Task, list[Sample]]:
     """The task and its samples, by patient and time. Raises BadInput for unknown names and when there is no sample."""
-    for name, value, known in (
+    for name, value, choices in (
         ("task", task, ("mortality", "readmission")),
         ("leakage", leakage, ("paper", "strict")),
         ("window", window, ("paper", "released")),
     ):
-        if value not in known:
-            raise BadInput(f"There is no {name}={value!r} of KARE: choose {' or '.join(known)}.")
+        if value not in choices:
+            raise BadInput(f"There is no {name}={value!r} of KARE: choose {' or '.join(choices)}.")
     cohort = in_order_of(cohort, leakage, legacy_order)
     within = ordered_within(cohort.visits)
     if task == "readmission" and "group" in within:
@@ -74,9 +74,9 @@ def next_visit_samples(
     after_admission = pl.col("next") - start < pl.duration(days=window_days)
     soon = after_discharge if window == "paper" else after_admission
     closes = (end if window == "paper" else start) + pl.duration(days=window_days)
-    known = pl.when(soon).then("next").otherwise(pl.max_horizontal(closes, end))
+    outcome_at = pl.when(soon).then("next").otherwise(pl.max_horizontal(closes, end))
     if task == "mortality":
-        known = pl.coalesce("next_death_time", "next_end")
+        outcome_at = pl.coalesce("next_death_time", "next_end")
     wanted = pl.col("next").is_not_null() & end.is_not_null()
     if not legacy_order:
         wanted &= ~pl.col("died") & (pl.col("next") >= end)
@@ -88,7 +88,7 @@ def next_visit_samples(
             predicted_at="end",
             shown_until="end",
             label=(pl.col("next_died") if task == "mortality" else soon).cast(pl.Int64),
-            outcome_at=known,
+            outcome_at=outcome_at,
         )
     )
     if rows.is_empty():
@@ -110,14 +110,14 @@ def mimic4_sample(
     for i in (i for i in order if short[i].label == 0):
         if len(drawn) < size:
             drawn.setdefault(short[i].subject_id, int(i))
-    found = [short[i] for i in sorted(drawn.values())]
-    share = sum(sample.label for sample in found)
-    if len(found) < size or len(found) > size or (task == "readmission" and share != size // 2):
+    selection = [short[i] for i in sorted(drawn.values())]
+    share = sum(sample.label for sample in selection)
+    if len(selection) < size or len(selection) > size or (task == "readmission" and share != size // 2):
         raise BadInput(
-            f"KARE's draw of {size} patients for {task} is not possible: {len(found)} were found, {share} of them "
+            f"KARE's draw of {size} patients for {task} is not possible: {len(selection)} were found, {share} of them "
             "positive: lower the size, or use the samples as they are."
         )
-    return found
+    return selection
 
 
 def complete_visits(cohort: Cohort) -> set[int]:

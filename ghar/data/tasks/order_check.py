@@ -174,14 +174,14 @@ def _stays(
 ) -> Iterator[_Stay]:
     """Stays with a condition that contraindicates some drug, in the cohort's order."""
     for subject, visit in cohort.visits.select("subject_id", "visit_id").iter_rows():
-        found = _conditions(cohort.shown.visits[visit].diagnoses, names, graph)
-        if not found:
+        conditions = _conditions(cohort.shown.visits[visit].diagnoses, names, graph)
+        if not conditions:
             continue
-        related = frozenset().union(*(_related(nodes, graph) for nodes in found.values()))
-        texts = list(found)
+        related = frozenset().union(*(_related(nodes, graph) for nodes in conditions.values()))
+        texts = list(conditions)
         if len(texts) > SHOWN:
             texts = [texts[i] for i in sorted(rng.permutation(len(texts))[:SHOWN])]
-        nodes = tuple(found[text] for text in texts)
+        nodes = tuple(conditions[text] for text in texts)
         yield _Stay(subject, visit, tuple(texts), nodes, _yes(texts, nodes, graph), related)
 
 
@@ -190,14 +190,14 @@ def _conditions(
 ) -> dict[str, tuple[int, ...]]:
     """Chart text -> nodes, of the conditions that contraindicate a drug themselves or by a parent; texts whose nodes
     an earlier text has are left out."""
-    found: dict[str, list[int]] = {}
+    conditions: dict[str, list[int]] = {}
     for code in codes:
         node = graph.node_of.get(code)
         if node is not None and any(n in graph.drugs for n in (node, *graph.parents.get(node, ()))):
-            found.setdefault(names.get(code, code), []).append(node)
+            conditions.setdefault(names.get(code, code), []).append(node)
     taken: set[int] = set()
     kept: dict[str, tuple[int, ...]] = {}
-    for text, nodes in found.items():
+    for text, nodes in conditions.items():
         if not set(nodes) <= taken:
             kept[text] = tuple(dict.fromkeys(nodes))
             taken |= set(nodes)
@@ -225,13 +225,13 @@ def _yes(
                     places[i] = group
             for drug in frozenset().union(*(graph.drugs.get(n, frozenset()) for n in graph.parents.get(node, ()))):
                 behind.setdefault(drug, set()).add(i)
-    found: dict[Group, dict[int, tuple[int, ...]]] = {group: {} for group in GROUPS}
+    drugs_by_group: dict[Group, dict[int, tuple[int, ...]]] = {group: {} for group in GROUPS}
     for drug, places in direct.items():
-        found[min(places.values(), key=GROUPS.index)][drug] = tuple(sorted(places))
+        drugs_by_group[min(places.values(), key=GROUPS.index)][drug] = tuple(sorted(places))
     for drug, positions in behind.items():
         if drug not in direct:
-            found["parent"][drug] = tuple(sorted(positions))
-    return found
+            drugs_by_group["parent"][drug] = tuple(sorted(positions))
+    return drugs_by_group
 
 
 def _questions(
@@ -254,9 +254,9 @@ def _questions(
 def _question(stay: _Stay, drug: int, group: Group, square: int, graph: OrderGraph) -> OrderQuestion:
     against = stay.yes[group].get(drug, ())
     name, about = graph.name_of(drug), f"order-{stay.subject_id}-{stay.visit_id}-{drug}"
-    shown = stay.conditions, stay.nodes
+    conditions = stay.conditions, stay.nodes
     return OrderQuestion(
-        about, stay.subject_id, stay.visit_id, name, drug, *shown, against, group, graph.degree[drug], square
+        about, stay.subject_id, stay.visit_id, name, drug, *conditions, against, group, graph.degree[drug], square
     )
 
 
@@ -276,7 +276,7 @@ def _pair(
             drug = open_drugs[int(rng.integers(len(open_drugs)))]
             drawn.append((degree[drug], float(rng.random()), stay, drug))
     drawn.sort(key=lambda entry: entry[:2])
-    found, used = [], set[int]()
+    pairs, used = [], set[int]()
     for i, (_, _, one, drug_one) in enumerate(drawn):
         for j in range(i + 1, min(i + 1 + WINDOW, len(drawn))) if i not in used else ():
             _, _, two, drug_two = drawn[j]
@@ -284,13 +284,13 @@ def _pair(
                 break
             if j not in used and _makes_square(one, drug_one, two, drug_two):
                 used |= {i, j}
-                found.append((group, one, drug_one, two, drug_two))
+                pairs.append((group, one, drug_one, two, drug_two))
                 for stay in (one, two):
                     stay.squares += 1
                     stay.asked |= {drug_one, drug_two}
                     stay.groups.add(group)
                 break
-    return found
+    return pairs
 
 
 def _makes_square(one: _Stay, drug_one: int, two: _Stay, drug_two: int) -> bool:

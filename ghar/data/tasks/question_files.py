@@ -163,5 +163,5 @@ def _options(row: Row, first: bool) -> tuple[Sequence[Any], int]:
 def _contexts(row: Row) -> list[str]:
     """PubMedQA's abstract, without its conclusion."""
     context = row.get("context")
-    found = row.get("CONTEXTS") or (context.get("contexts") if isinstance(context, dict) else context) or []
-    return [found] if isinstance(found, str) else [str(part) for part in found]
+    passages = row.get("CONTEXTS") or (context.get("contexts") if isinstance(context, dict) else context) or []
+    return [passages] if isinstance(passages, str) else [str(part) for part in passages]

@@ -116,14 +116,14 @@ def series_labels(
 
     Raises BadInput for unknown names, and for ICU stays of a cohort that knows of none.
     """
-    for name, value, known in (
+    for name, value, choices in (
         ("task", task, tuple(TASKS)),
         ("leakage", leakage, ("paper", "strict")),
         ("stay", stay, ("visit", "icu", "benchmark")),
         ("los", los, ("total", "remaining")),
     ):
-        if value not in known:
-            raise BadInput(f"There is no {name}={value!r} of GraphWalker: choose {', '.join(known)}.")
+        if value not in choices:
+            raise BadInput(f"There is no {name}={value!r} of GraphWalker: choose {', '.join(choices)}.")
     start, end = pl.col("start"), pl.col("end")
     stays = _stays(cohort, stay).filter(end.is_not_null())
     if task == "mortality":
@@ -142,14 +142,14 @@ def series_labels(
         rows = rows.filter((pl.col("until") <= lived).fill_null(True))
         rest = end - (pl.col("until") if los == "remaining" else start)
         rows = rows.with_columns(label=pl.sum_horizontal(rest >= limit for limit in LIMITS))
-    known = {  # when the outcome is, at the latest
+    outcomes = {  # when the outcome is, at the latest
         "mortality": pl.coalesce(pl.when("died").then("death_time"), end),
         "readmission": end + MONTH,
         "dec": pl.col("until") + DAY,
         "los": pl.min_horizontal(end, pl.when("died").then("death_time")),
     }
     label = pl.col("label").cast(pl.Int64)
-    return rows.select("subject_id", "visit_id", "window", "start", "until", label, outcome=known[task])
+    return rows.select("subject_id", "visit_id", "window", "start", "until", label, outcome=outcomes[task])
 
 
 def _hours(stays: pl.DataFrame) -> pl.DataFrame:
@@ -205,13 +205,13 @@ def _discharges(cohort: Cohort, stays: pl.DataFrame) -> pl.DataFrame:
     back = (pl.col("next") - end <= MONTH).fill_null(False)
     if "group" in stays.columns:  # a group is a whole hospital stay: its last ICU stay had no next one
         return live.with_columns(until=end, label=back)
-    told = cohort.scan().filter(pl.col("code").str.starts_with("MEDS_DEATH")).select("subject_id", death="time")
+    death_rows = cohort.scan().filter(pl.col("code").str.starts_with("MEDS_DEATH")).select("subject_id", death="time")
     seen = cohort.visits.filter("died").select("subject_id", death="death_time")
-    deaths = pl.concat([told.collect(engine="streaming"), seen]).group_by("subject_id").agg(pl.col("death").max())
+    deaths = pl.concat([death_rows.collect(engine="streaming"), seen]).group_by("subject_id").agg(pl.col("death").max())
     rows = live.join(deaths, on="subject_id", how="left", maintain_order="left")
     dies = (pl.col("death") - end).is_between(timedelta(0), MONTH).fill_null(False)
-    known = pl.col("next").is_not_null() | dies  # a last stay without such a death is censored
-    return rows.filter(known).with_columns(until=end, label=back | dies)
+    has_outcome = pl.col("next").is_not_null() | dies  # a last stay without such a death is censored
+    return rows.filter(has_outcome).with_columns(until=end, label=back | dies)
 
 
 def _measured(
@@ -313,14 +313,14 @@ def _fill(
         carried = np.where(last >= 0, source[last, columns], -1)
         filled = np.where(last >= 0, values[last, columns], np.nan).astype(np.float32)
         ends = np.minimum(np.arange(1, steps + 1) * step_hours, hours).astype(np.float32)
-        shown = slice(max(steps - keep, 0), None)
+        newest = slice(max(steps - keep, 0), None)
         samples.append(
             Sample(
                 f"{name}-{subject}-{window}",
                 subject,
                 visit,
                 until,
-                TimeSeries(features, ends[shown], filled[shown], carried[shown], observed[shown]),
+                TimeSeries(features, ends[newest], filled[newest], carried[newest], observed[newest]),
                 label,
                 outcome,
             )

@@ -136,9 +136,9 @@ def _read(visits: pl.DataFrame, window_days: int, legacy_order: bool, anchor: An
         gap = coming - pl.col("end" if anchor == "discharge" else "start")
     gaps = visits.select("visit_id", gap=gap, coming=coming)
     closes = pl.col("end" if anchor == "discharge" else "start") + window
-    known = pl.when(soon).then("coming").otherwise(pl.max_horizontal(closes, "end"))
+    outcome_at = pl.when(soon).then("coming").otherwise(pl.max_horizontal(closes, "end"))
     return rows.join(gaps, on="visit_id", maintain_order="left").select(
-        "visit_id", predicted_at="end", shown_until="end", label=soon.cast(pl.Int64), outcome_at=known
+        "visit_id", predicted_at="end", shown_until="end", label=soon.cast(pl.Int64), outcome_at=outcome_at
     )
 
 
@@ -205,7 +205,7 @@ def collect_samples(cohort: Cohort, task: str, rows: pl.DataFrame, leakage: Leak
 
     rows: visit_id, predicted_at, shown_until (what strict shows), label, outcome_at. `task` begins the sample ids.
     """
-    shown = cohort.shown
+    visit_codes = cohort.shown
     until_us = rows.with_columns(pl.col("shown_until").to_physical())
     predicted = {visit_id: rest for visit_id, *rest in until_us.iter_rows()}
     samples: list[Sample] = []
@@ -215,14 +215,14 @@ def collect_samples(cohort: Cohort, task: str, rows: pl.DataFrame, leakage: Leak
         subject = owner[0]
         if owner != current:
             current, past = owner, []
-        past.append(shown.visits[visit_id])
+        past.append(visit_codes.visits[visit_id])
         if visit_id in predicted:
-            at, until, label, known = predicted[visit_id]
-            history = past if leakage == "paper" else [shown.until(visit, until) for visit in past]
+            at, until, label, outcome = predicted[visit_id]
+            history = past if leakage == "paper" else [visit_codes.until(visit, until) for visit in past]
             name = f"{task}-{subject}-{visit_id}"
             samples.append(
                 Sample(
-                    name, subject, visit_id, at, tuple(history), label, known, credentialed=cohort.credentialed
+                    name, subject, visit_id, at, tuple(history), label, outcome, credentialed=cohort.credentialed
                 )
             )
     return samples

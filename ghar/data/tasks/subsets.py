@@ -80,10 +80,10 @@ def rarity_groups(train: Sequence[Sample], samples: Sequence[Sample]) -> dict[st
     show no diagnosis are in no group.
     """
     patients: Counter[str] = Counter()
-    shown: dict[int, set[str]] = {}
+    patient_diagnoses: dict[int, set[str]] = {}
     for sample in train:
-        shown.setdefault(sample.subject_id, set()).update(_diagnoses(sample))
-    for diagnoses in shown.values():
+        patient_diagnoses.setdefault(sample.subject_id, set()).update(_diagnoses(sample))
+    for diagnoses in patient_diagnoses.values():
         patients.update(diagnoses)
     kept = [sample for sample in samples if _diagnoses(sample)]
     # Whole counts over their number, so that equal means are equal numbers.

@@ -53,14 +53,14 @@ def parts_of(folder: Path, suffixes: tuple[str, ...], read: Callable[[Path], Seq
     BadInput where a part has no file, and for a name that speaks of two parts.
     """
     files = [path for path in sorted(folder.iterdir()) if path.name.lower().endswith(suffixes)]
-    found: dict[str, list[Path]] = {part: [] for part in PARTS}
+    by_part: dict[str, list[Path]] = {part: [] for part in PARTS}
     for path in files:
         parts = [part for part, words in PARTS.items() if any(word in path.name.lower() for word in words)]
         if len(parts) > 1:
             raise BadInput(f"{path} could be of {' or '.join(parts)}: name it after one of them.")
         for part in parts:
-            found[part].append(path)
-    for part, paths in found.items():
+            by_part[part].append(path)
+    for part, paths in by_part.items():
         names = [path.name.partition(".")[0] for path in paths]
         if twice := {name for name in names if names.count(name) > 1}:
             raise BadInput(f"{folder} has {', '.join(sorted(twice))} in several files, packed or not: keep one.")
@@ -68,4 +68,4 @@ def parts_of(folder: Path, suffixes: tuple[str, ...], read: Callable[[Path], Seq
             seen = ", ".join(path.name for path in files) or f"no {' or '.join(suffixes)} file"
             alone = f" To get one file split, name it: data.root={files[0]}." if len(files) == 1 else ""
             raise BadInput(f"{folder} needs a file with {' or '.join(PARTS[part])} in its name: it has {seen}.{alone}")
-    return {part: [row for path in paths for row in read(path)] for part, paths in found.items()}
+    return {part: [row for path in paths for row in read(path)] for part, paths in by_part.items()}

@@ -89,10 +89,10 @@ def drawn(samples: Sequence[S], cohort: Cohort, task: TaskConfig) -> list[S]:
 
     samples: by patient and time.
     """
-    found = list(samples)
+    selection = list(samples)
     if task.draw == "last":
-        found = last_of_patients(found, dict(cohort.visits.group_by("subject_id").len().iter_rows()))
-    return found if task.patients is None else sample_patients(found, task.patients, task.split_seed)
+        selection = last_of_patients(selection, dict(cohort.visits.group_by("subject_id").len().iter_rows()))
+    return selection if task.patients is None else sample_patients(selection, task.patients, task.split_seed)
 
 
 def visit_samples(
@@ -115,9 +115,9 @@ def visit_samples(
     if task.name in EHRSHOT:
         rows = ehrshot_labels(cohort, task.name)[0] if labels is None else labels
         require_labels(rows, cohort, task.name)
-        found = labelled_samples(cohort, task.name, rows, leakage)
+        samples = labelled_samples(cohort, task.name, rows, leakage)
         later = HORIZONS[task.name]
-        return TASKS[task.name], [replace(sample, outcome_time=sample.prediction_time + later) for sample in found]
+        return TASKS[task.name], [replace(sample, outcome_time=sample.prediction_time + later) for sample in samples]
     if task.name == "labels":
         about, rows = label_file_task(task)
         return about, labelled_samples(cohort, about.name, before_death(rows, cohort)[0], leakage)

@@ -29,12 +29,12 @@ def stay_reports(cohort: Cohort, notes: Notes | None = None, name_of: Callable[[
     visits = cohort.visits.select("visit_id", "subject_id", "start", "end", "died").sort("visit_id")
     stays = visits["visit_id"].to_numpy()
     row_of = {} if notes is None else {stay: row for row, stay in enumerate(notes.visit_id.tolist())}
-    told = np.array([row_of.get(stay, -1) for stay in stays.tolist()], dtype=np.int64)
-    available = _known(cohort, stays)
+    note_rows = np.array([row_of.get(stay, -1) for stay in stays.tolist()], dtype=np.int64)
+    available = _compute_availability(cohort, stays)
     if notes is not None:
-        available = np.where(told >= 0, notes.available[told] if len(notes) else NEVER, available)
-    texts = _StayTexts(cohort, visits, notes, told, name_of or cohort.names().__getitem__)
-    counts = {**(notes.counts if notes is not None else {}), "plain_records": int((told < 0).sum())}
+        available = np.where(note_rows >= 0, notes.available[note_rows] if len(notes) else NEVER, available)
+    texts = _StayTexts(cohort, visits, notes, note_rows, name_of or cohort.names().__getitem__)
+    counts = {**(notes.counts if notes is not None else {}), "plain_records": int((note_rows < 0).sum())}
     credentialed = cohort.credentialed or (notes is not None and notes.credentialed)
     subjects, generated = visits["subject_id"].to_numpy(), _generated(cohort, notes)
     return Notes(stays, subjects, available, texts, counts, generated, credentialed)
@@ -57,19 +57,19 @@ def plain_record(visit: Visit, days: int | None, died: bool, name_of: Callable[[
 
 @dataclass(frozen=True, eq=False)
 class _StayTexts(TextList):
-    """The reports of `visits`, made on demand. told: their rows in `notes`, -1 for a plain record."""
+    """The reports of `visits`, made on demand. note_rows: their rows in `notes`, -1 for a plain record."""
 
     cohort: Cohort
     visits: pl.DataFrame
     notes: Notes | None
-    told: np.ndarray
+    note_rows: np.ndarray
     name_of: Callable[[str], str]
 
     def __len__(self) -> int:
         return self.visits.height
 
     def text(self, index: int) -> str:
-        row = int(self.told[index])
+        row = int(self.note_rows[index])
         if self.notes is not None and row >= 0:
             return self.notes.texts[row]
         visit_id, _, start, end, died = self.visits.row(index)
@@ -77,18 +77,18 @@ class _StayTexts(TextList):
         return plain_record(self.cohort.shown.visits[visit_id], days, died, self.name_of)
 
 
-def _known(cohort: Cohort, stays: np.ndarray) -> np.ndarray:
+def _compute_availability(cohort: Cohort, stays: np.ndarray) -> np.ndarray:
     """int64 [n], when everything about each of `stays` was known (microseconds)."""
-    shown = cohort.shown
+    visit_codes = cohort.shown
     ends = cohort.visits.select("visit_id", pl.col("end").to_physical().fill_null(NEVER))
-    begins = np.fromiter((shown.begins[stay] for stay in ends["visit_id"]), np.int64, ends.height)
-    coded = np.diff(begins, append=len(shown.recorded)) > 0
-    known = ends["end"].to_numpy().copy()
+    begins = np.fromiter((visit_codes.begins[stay] for stay in ends["visit_id"]), np.int64, ends.height)
+    coded = np.diff(begins, append=len(visit_codes.recorded)) > 0
+    available = ends["end"].to_numpy().copy()
     if coded.any():
-        latest = np.maximum.reduceat(shown.recorded.to_numpy(), begins[coded])  # until where the next one begins
-        known[coded] = np.maximum(known[coded], latest)
+        latest = np.maximum.reduceat(visit_codes.recorded.to_numpy(), begins[coded])  # until where the next one begins
+        available[coded] = np.maximum(available[coded], latest)
     order = np.argsort(ends["visit_id"].to_numpy())
-    return known[order[np.searchsorted(ends["visit_id"].to_numpy(), stays, sorter=order)]]
+    return available[order[np.searchsorted(ends["visit_id"].to_numpy(), stays, sorter=order)]]
 
 
 def _generated(cohort: Cohort, notes: Notes | None) -> bool:

@@ -49,18 +49,18 @@ def visit_lists(
     words: dict[int, tuple[Visit, str]] = {}  # by id(); the visit is kept, so that its id stays its own
     names = {kind: _CodeNames(name_of) for kind in KIND_NAMES}
 
-    def said(visit: Visit) -> str:
-        known = words.get(id(visit))
-        if known is None:
-            known = words[id(visit)] = visit, _said(visit, names)
-        return known[1]
+    def render(visit: Visit) -> str:
+        entry = words.get(id(visit))
+        if entry is None:
+            entry = words[id(visit)] = visit, _describe_visit(visit, names)
+        return entry[1]
 
     def compact(kept: Sequence[Visit]) -> str:
         return _compact(kept, name_of)
 
     for sample in samples:
         visits = sample.history
-        yield fitted(visits, partial(_full, len(visits), said) if style == "full" else compact, style, budget, count)
+        yield fitted(visits, partial(_full, len(visits), render) if style == "full" else compact, style, budget, count)
 
 
 def fitted(
@@ -110,14 +110,14 @@ def _first(visit: Visit, n: int) -> Visit:
     )
 
 
-def _full(total: int, said: Callable[[Visit], str], visits: Sequence[Visit]) -> str:
+def _full(total: int, render: Callable[[Visit], str], visits: Sequence[Visit]) -> str:
     parts = []  # joined once: these are most of what a reader of visits makes
     for n, visit in enumerate(visits, start=total - len(visits) + 1):
-        parts += (f"\nVisit {n} of {total} " if parts else f"Visit {n} of {total} "), said(visit)
+        parts += (f"\nVisit {n} of {total} " if parts else f"Visit {n} of {total} "), render(visit)
     return "".join(parts)
 
 
-def _said(visit: Visit, names: Mapping[str, _CodeNames]) -> str:
+def _describe_visit(visit: Visit, names: Mapping[str, _CodeNames]) -> str:
     lists = zip(("Conditions", "Procedures", "Medications"), KIND_NAMES, strict=True)
     parts = [f"{title}: {names[kind].listed(codes)}." for title, kind in lists if (codes := getattr(visit, kind))]
     if visit.values:
