@@ -183,7 +183,7 @@ def phases_of(
     """One after the other, as trainers/recipe.py walks through them. Without a speed there are no seconds."""
     base, warmup, rl = config.trainer.base, config.trainer.warmup, config.trainer.rl
     cases, call = system.cases, counted.tokens / max(counted.calls, 1)
-    found: list[PlanPhase] = []
+    phases: list[PlanPhase] = []
 
     def add(name: str, episodes: float, trained: float, held: float, passes: float = 0.0, rules: float = 0.0) -> None:
         """episodes: played by the model; trained: tokens; passes: forward passes over tokens besides; rules: episodes
@@ -195,7 +195,7 @@ def phases_of(
             seconds = (read + passes) / speed.read + trained / speed.train
             seconds += episodes * (counted.steps * speed.step + counted.rows * speed.row)
             seconds = (seconds + (episodes + rules) * counted.seconds) / processes
-        found.append(PlanPhase(name, calls, read + passes, sampled, trained, seconds, held))
+        phases.append(PlanPhase(name, calls, read + passes, sampled, trained, seconds, held))
 
     practice = system.training.pretraining
     packaged = isinstance(practice, DemoPretraining) and packaged_base(config, practice) is not None
@@ -227,7 +227,7 @@ def phases_of(
     fits = sum(who != "base" for who in models)
     rules = (len(asked) - len(models)) * tested
     add("evaluation", len(models) * tested + fits * fitted, 0, memory.get("evaluation", 0), rules=rules)
-    return found
+    return phases
 
 
 def _tokens(config: Config, pairs: Sequence[Any]) -> float:
