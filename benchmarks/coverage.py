@@ -23,7 +23,7 @@ LUCK, NOISE = 0.4, 0.25  # standard deviations of a patient's luck and of a stay
 
 def coverage(share: float) -> dict[str, Any]:
     """settings: a row for each number of seeds, spread between them and number of patients; STUDIES times `share`."""
-    found: list[dict[str, Any]] = []
+    settings: list[dict[str, Any]] = []
     for seeds in SEEDS:
         for patients in PATIENTS:
             for between in BETWEEN:
@@ -32,9 +32,9 @@ def coverage(share: float) -> dict[str, Any]:
                 )
                 setting = {"seeds": seeds, "patients": patients, "between seeds": between}
                 counted = {"held": round(float(np.mean(hits)), 3), "width": round(float(np.median(widths)), 3)}
-                found.append(setting | counted)
-                print(json.dumps(found[-1]), flush=True)
-    return {"settings": found}
+                settings.append(setting | counted)
+                print(json.dumps(settings[-1]), flush=True)
+    return {"settings": settings}
 
 
 def _study(seeds: int, patients: int, between: float, number: int) -> tuple[bool, float]:

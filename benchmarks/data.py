@@ -33,22 +33,22 @@ def data(folder: Path, *, runs: int, timeout: float, patients: int = 8_900, rows
 
     root = folder / f"mimic4-{patients}-{rows}"
     admissions = write_tables(root, patients=patients, prescriptions=rows, labs=rows)
-    found: dict[str, list[Numbers]] = {"cold": [], "cached": [], "plain": []}
+    trials: dict[str, list[Numbers]] = {"cold": [], "cached": [], "plain": []}
     for _ in range(runs):
         shutil.rmtree(folder / "cache", ignore_errors=True)
-        for name in found:
+        for name in trials:
             out = folder / name
             out.mkdir(exist_ok=True)
             script = ["benchmarks.plain", str(root), str(out)]
             if name != "plain":
                 script = ["benchmarks.data", str(root), str(folder / "cache"), str(out)]
-            found[name].append(measure([sys.executable, "-m", *script], timeout, folder))
+            trials[name].append(measure([sys.executable, "-m", *script], timeout, folder))
     _agree(folder)
     result: Numbers = {
         "admissions": admissions,
         "rows": {"prescriptions": admissions * rows, "labs": admissions * rows},
     }
-    result |= {name: _medians(each) for name, each in found.items()} | {"runs": runs, "load": os.getloadavg()[0]}
+    result |= {name: _medians(each) for name, each in trials.items()} | {"runs": runs, "load": os.getloadavg()[0]}
     for what in ("seconds", "processor seconds"):
         result[f"cold / plain, {what}"] = result["cold"][what] / result["plain"][what]
     return result

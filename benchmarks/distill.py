@@ -41,7 +41,7 @@ def distill(folder: Path, seeds: int, overrides: Sequence[str], timeout: float) 
             f"kare - {name}": [kare - other for kare, other in zip(values["kare"], values[name], strict=True)]
             for name in ("label_only", "rule")
         }
-        result[metric] = {name: t_interval(found) for name, found in (values | gains).items()}
+        result[metric] = {name: t_interval(numbers) for name, numbers in (values | gains).items()}
     result["kare above label_only, every seed"] = {
         metric: all(run["kare"][metric][0] > run["label_only"][metric][0] for run in runs) for metric in METRICS
     }
@@ -50,7 +50,7 @@ def distill(folder: Path, seeds: int, overrides: Sequence[str], timeout: float) 
 
 def _run(folder: Path, seed: int, overrides: Sequence[str], timeout: float) -> dict[str, Any]:
     """Both trainings of a seed, and what each model answers. Seconds are of this machine."""
-    found: dict[str, Any] = {"seed": seed}
+    result: dict[str, Any] = {"seed": seed}
     for name, own in (("kare", KARE), ("plain", PLAIN)):
         run_dir = folder / f"{name}-seed{seed}"
         settings = [DEMO, f"seed={seed}", *overrides, *own, f"run_dir={run_dir}"]
@@ -60,11 +60,11 @@ def _run(folder: Path, seed: int, overrides: Sequence[str], timeout: float) -> d
         summary = json.loads((run_dir / "summary.json").read_text())
         answers = {of: _numbers(numbers) for of, numbers in summary["policies"].items()}
         if name == "kare":
-            found |= {who: answers[variant] for who, variant in NAMES.items()} | {"majority": _majority(settings)}
+            result |= {who: answers[variant] for who, variant in NAMES.items()} | {"majority": _majority(settings)}
         else:
-            found[name] = answers["no_reasoning"]
-        found[f"seconds, {name}"] = sum(summary["time"].values())
-    return found
+            result[name] = answers["no_reasoning"]
+        result[f"seconds, {name}"] = sum(summary["time"].values())
+    return result
 
 
 def _numbers(numbers: dict[str, Any]) -> dict[str, Any]:
@@ -83,5 +83,5 @@ def _majority(settings: Sequence[str]) -> dict[str, Any]:
     truth = [sample.label for sample in splits.test]
     draws, guesses = config.eval.bootstrap, [usual] * len(truth)
     patients, labels = [sample.subject_id for sample in splits.test], len(records.task.labels)
-    found = classification(truth, guesses, labels, patients=patients, seed=config.seed, resamples=draws)
-    return {name: found[name].as_list() for name in METRICS}
+    scores = classification(truth, guesses, labels, patients=patients, seed=config.seed, resamples=draws)
+    return {name: scores[name].as_list() for name in METRICS}

@@ -52,18 +52,18 @@ class ExactReader:
             self.prompts += len(ask.sets)
             return [self._surprise(sorted(items_of(ask.patient.text)), shots) for shots in ask.sets]
         if isinstance(ask, Labels):
-            found = np.log(np.stack([self.outcome(ask.patient, shots) for shots in ask.sets]))
-            self.prompts += found.size
-            return found
+            logprobs = np.log(np.stack([self.outcome(ask.patient, shots) for shots in ask.sets]))
+            self.prompts += logprobs.size
+            return logprobs
         if isinstance(ask, Perplexity):
             self.prompts += len(ask.shots)
             return [self._surprise(self.items[row], ()) for row in ask.shots]
         raise TypeError(f"an exact reader is not asked for {type(ask).__name__}")
 
     def _surprise(self, items: Sequence[str], shots: Sequence[int]) -> float:
-        shown = Counter(item for row in shots for item in self.items[row])
+        counts = Counter(item for row in shots for item in self.items[row])
         common = np.array([self.common.get(item, LEAST) for item in items])
-        copied = np.array([shown[item] / max(1, shown.total()) for item in items])
+        copied = np.array([counts[item] / max(1, counts.total()) for item in items])
         return float(-np.log((common + copied) / 2 if shots else common).mean())
 
 
@@ -75,8 +75,8 @@ def effort(seeds: int, overrides: Sequence[str], efforts: Sequence[int] = EFFORT
     patients: list[int] = []
     ceilings: list[Mapping[str, float]] = []
     for seed in range(seeds):
-        material, people, known = _world(seed, overrides)
-        ceilings.append(known)
+        material, people, bounds = _world(seed, overrides)
+        ceilings.append(bounds)
         for number in efforts:
             names = (*SCORING, *FREE) if number == efforts[0] else SCORING
             for name, (correct, prompts, nats) in _played(material, people, number, names).items():
@@ -98,9 +98,9 @@ def effort(seeds: int, overrides: Sequence[str], efforts: Sequence[int] = EFFORT
     return {
         "patients": len(patients),
         "worlds": seeds,
-        "ceilings": {name: float(np.mean([known[name] for known in ceilings])) for name in ceilings[0]},
+        "ceilings": {name: float(np.mean([bounds[name] for bounds in ceilings])) for name in ceilings[0]},
         "selectors": table,
-        "nats of the walk": {str(number): float(np.mean(found)) for number, found in gains.items()},
+        "nats of the walk": {str(number): float(np.mean(values)) for number, values in gains.items()},
     }
 
 
@@ -117,9 +117,9 @@ def _world(seed: int, overrides: Sequence[str]) -> tuple[Any, Mapping[int, Gener
     if truth is None or not isinstance(own, Settings):
         raise BadInput("This benchmark knows the truth of data=demo_cases alone: leave data and system as they are.")
     material = visits_material(records, own)
-    known = material.ceilings([sample.subject_id for sample in material.splits.test])
-    assert known is not None  # there is a truth
-    return material, truth.people, known
+    bounds = material.ceilings([sample.subject_id for sample in material.splits.test])
+    assert bounds is not None  # there is a truth
+    return material, truth.people, bounds
 
 
 def _played(
@@ -133,12 +133,12 @@ def _played(
     walkers = cut_to(replace(material, settings=replace(material.settings, effort=number)), WORDS)
     test = walkers.by_split["test"]
     queries = [walkers.query(patient.sample_id) for patient in test]
-    found = {}
+    results = {}
     for name in names:
         pool = walkers.pool(name)
         reader = ExactReader(pool.patients, people)
         chosen = choose(pool, prepare(pool, reader), queries, reader, 256)
-        told = [int(reader.outcome(patient, one.shots).argmax()) for patient, one in zip(test, chosen, strict=True)]
-        correct = [float(answer == patient.label) for answer, patient in zip(told, test, strict=True)]
-        found[name] = correct, reader.prompts / len(test), [sum(one.gains) for one in chosen]
-    return found
+        guesses = [int(reader.outcome(patient, one.shots).argmax()) for patient, one in zip(test, chosen, strict=True)]
+        correct = [float(answer == patient.label) for answer, patient in zip(guesses, test, strict=True)]
+        results[name] = correct, reader.prompts / len(test), [sum(one.gains) for one in chosen]
+    return results

@@ -28,14 +28,14 @@ def environments(share: float, page: Path = PAGE, scores: Path = SCORES) -> dict
     """Measure every id and write page and table. share: of `LONGEST` cases."""
     from ghar.envs.register import GAMES
 
-    found = {}
+    results = {}
     for name in GAMES:
-        found[f"ghar/{name}-v0"] = measured(name, max(4, round(LONGEST * share)))
-        print(json.dumps({name: found[f"ghar/{name}-v0"]}), flush=True)
-    scores.write_text(json.dumps(found, indent=1) + "\n")
+        results[f"ghar/{name}-v0"] = measured(name, max(4, round(LONGEST * share)))
+        print(json.dumps({name: results[f"ghar/{name}-v0"]}), flush=True)
+    scores.write_text(json.dumps(results, indent=1) + "\n")
     before, _, rest = page.read_text().partition(BEGIN)
-    page.write_text(f"{before}{BEGIN}\n{table(found)}\n{END}{rest.partition(END)[2]}")
-    return found
+    page.write_text(f"{before}{BEGIN}\n{table(results)}\n{END}{rest.partition(END)[2]}")
+    return results
 
 
 def measured(name: str, count: int) -> dict[str, Any]:
@@ -64,20 +64,20 @@ def policies(name: str, game: Any) -> dict[str, Choose]:
     """Policies by name."""
     from ghar.envs.views.games import TextGame
 
-    found: dict[str, Choose] = {}
+    baselines: dict[str, Choose] = {}
     if isinstance(game, TextGame):
         for reply in REPLIES:
-            found[f"reply {reply!r}"] = lambda play, place, rng, reply=reply: reply
-        found["no reply"] = lambda play, place, rng: ""
-        found["random legal"] = _random_text
+            baselines[f"reply {reply!r}"] = lambda play, place, rng, reply=reply: reply
+        baselines["no reply"] = lambda play, place, rng: ""
+        baselines["random legal"] = _random_text
     else:
-        found["action 0"] = lambda play, place, rng: int(play.observe(place)["action_mask"].argmax())
-        found["action: the last allowed"] = lambda play, place, rng: int(_allowed(play, place)[-1])
-        found["random legal"] = lambda play, place, rng: int(rng.choice(_allowed(play, place)))
+        baselines["action 0"] = lambda play, place, rng: int(play.observe(place)["action_mask"].argmax())
+        baselines["action: the last allowed"] = lambda play, place, rng: int(_allowed(play, place)[-1])
+        baselines["random legal"] = lambda play, place, rng: int(rng.choice(_allowed(play, place)))
     scripted = _scripted(name)
     if scripted is not None:
-        found["scripted"] = lambda play, place, rng: scripted.answer([play.paused.acts[place]], [0])[0].text
-    return found
+        baselines["scripted"] = lambda play, place, rng: scripted.answer([play.paused.acts[place]], [0])[0].text
+    return baselines
 
 
 def _scripted(name: str) -> Any:
@@ -120,17 +120,17 @@ def interval(values: list[float], weights: list[int], cases: list[Any]) -> list[
 
     who = [getattr(case, "subject_id", case.sample_id) for case in cases]
     weighted = [value * weight for value, weight in zip(values, weights, strict=True)]
-    found = ratio_interval(weighted, weights, patients=who)
-    assert found is not None
-    return [round(value, 3) for value in found.as_list()]
+    ratio = ratio_interval(weighted, weights, patients=who)
+    assert ratio is not None
+    return [round(value, 3) for value in ratio.as_list()]
 
 
-def table(found: Mapping[str, Any]) -> str:
+def table(results: Mapping[str, Any]) -> str:
     """Markdown, a row an id."""
     names = ("best constant", "no reply", "random legal", "scripted")
     heads = ("id", "lowest, highest reward seen", *names, "cases, patients")
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    for name, own in found.items():
+    for name, own in results.items():
         cells = []
         for column in names:
             who = next((who for who in own["scores"] if who.startswith(column)), None)

@@ -49,8 +49,8 @@ def events(folder: Path, *, share: float, seed: int, timeout: float) -> dict[str
     result: dict[str, Any] = {"patients": patients, "events a patient": EVENTS, "seed": seed}
     for name, apart, some in (("store", True, patients), ("every event a row", False, max(patients // 10, 10))):
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            found = pool.submit(_build, root, cache, some, apart).result(timeout=timeout)
-        result |= {f"{name}: {what}": value for what, value in found.items()}
+            numbers = pool.submit(_build, root, cache, some, apart).result(timeout=timeout)
+        result |= {f"{name}: {what}": value for what, value in numbers.items()}
     times = _ask(root, cache, patients, seed)
     for i, clock in enumerate(("ms", "processor ms")):
         result |= {f"one ETHER query, p{q} {clock}": float(np.percentile(times[:, i], q)) for q in (50, 90, 99)}

@@ -49,16 +49,16 @@ def flips(folder: Path, *, count: int, seed: int, timed: bool = True) -> dict[st
     run = folder / "flips" / "whole-run"
     write_run(run)
     kinds["run folder"] = Kept(run, lambda: read_run(run).encode())
-    found: dict[str, Counter[str]] = {name: Counter() for name in kinds}
+    outcomes: dict[str, Counter[str]] = {name: Counter() for name in kinds}
     for name, kept in kinds.items():
         right = kept.read()
         files = [path for path in sorted(kept.root.rglob("*")) if path.is_file() and path.stat().st_size]
         files = files or [kept.root]
         for _ in track(range(shares[name]), f"Flip bits: {name}", shares[name]):
             path = files[int(rng.integers(len(files)))]
-            found[name][_judge(kept, path, right, rng)] += 1
-    total = sum((Counter(counts) for counts in found.values()), Counter())
-    counted = {name: {how: c[how] for how in ("found", "harmless", "silent")} for name, c in found.items()}
+            outcomes[name][_judge(kept, path, right, rng)] += 1
+    total = sum((Counter(counts) for counts in outcomes.values()), Counter())
+    counted = {name: {how: c[how] for how in ("found", "harmless", "silent")} for name, c in outcomes.items()}
     return {
         "flips": total.total(),
         "silent": total["silent"],
@@ -88,9 +88,9 @@ def _judge(kept: Kept, path: Path, right: bytes, rng: np.random.Generator) -> st
     whole = path.read_bytes()
     at, bit = int(rng.integers(len(whole))), int(rng.integers(8))
     path.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << bit)]) + whole[at + 1 :])
-    said = Ears()
+    output = Ears()
     try:
-        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+        with contextlib.redirect_stderr(output), contextlib.redirect_stdout(output):
             read = kept.read()
         verdict = "harmless" if read == right else "silent"
     except (BadInput, Named):
@@ -134,16 +134,16 @@ def read_run(run: Path) -> str:
     from ghar.trainers.runs import checkpoint
 
     folder = RunFolder(run)
-    found: list[Any] = [folder.config_text(), folder.metrics(), folder.summary(), folder.groups()]
-    found += [list(folder.episodes(name)) for name in folder.episode_names()]
-    found += list(folder.training_episodes())
+    contents: list[Any] = [folder.config_text(), folder.metrics(), folder.summary(), folder.groups()]
+    contents += [list(folder.episodes(name)) for name in folder.episode_names()]
+    contents += list(folder.training_episodes())
     for which in ("best", "latest"):
         step = checkpoint.find(run / "checkpoints", which)
         assert step is not None
         loaded = checkpoint.load(step, MODEL)
-        found.append([step.name, loaded.step, loaded.score, loaded.credentialed, loaded.weights["w"].tolist()])
-        found.append(sorted(loaded.state.items()))
-    return json.dumps(found)
+        contents.append([step.name, loaded.step, loaded.score, loaded.credentialed, loaded.weights["w"].tolist()])
+        contents.append(sorted(loaded.state.items()))
+    return json.dumps(contents)
 
 
 def make(folder: Path) -> dict[str, Kept]:
@@ -172,10 +172,10 @@ def make(folder: Path) -> dict[str, Kept]:
         return repr([zlib.crc32(np.ascontiguousarray(v).tobytes()) for v in values]).encode()
 
     def whole_cohort() -> bytes:
-        found = read_mimic4(root, cache / "cohorts", charts=False)
-        frames = (found.events, found.codes, found.visits)
-        shown = sorted((k, repr(v)) for k, v in found.shown.visits.items())
-        return repr([f.hash_rows(0).to_list() for f in frames] + [shown, found.credentialed, found.stay]).encode()
+        cohort = read_mimic4(root, cache / "cohorts", charts=False)
+        frames = (cohort.events, cohort.codes, cohort.visits)
+        visits = sorted((k, repr(v)) for k, v in cohort.shown.visits.items())
+        return repr([f.hash_rows(0).to_list() for f in frames] + [visits, cohort.credentialed, cohort.stay]).encode()
 
     def whole_graph() -> bytes:
         g: KnowledgeGraph = open_primekg(graph_path, cache / "graphs")
@@ -199,9 +199,9 @@ def make(folder: Path) -> dict[str, Kept]:
         return arrays(index.visit_id, index.available, *sets)
 
     def texts() -> bytes:
-        found = records.notes(None)
-        assert found is not None
-        return arrays(found.visit_id, found.available) + "".join(found.texts).encode()
+        notes = records.notes(None)
+        assert notes is not None
+        return arrays(notes.visit_id, notes.available) + "".join(notes.texts).encode()
 
     places |= {"dense": cache / "dense", "sparse": cache / "sparse", "stores": cache / "stores",
                "reports": cache / "reports"}  # fmt: skip
@@ -249,8 +249,8 @@ def _trained(folder: Path, cohort: Any) -> dict[str, Kept]:
 
     def answers() -> bytes:
         engine: Any = Answering()
-        found = ask(engine, questions, store, str, seed=0, title="Asking")
-        return repr((sorted(found.values.items()), found.failed)).encode()
+        replies = ask(engine, questions, store, str, seed=0, title="Asking")
+        return repr((sorted(replies.values.items()), replies.failed)).encode()
 
     def base() -> bytes:
         check_saved(folder / "bases" / "base")
@@ -259,12 +259,12 @@ def _trained(folder: Path, cohort: Any) -> dict[str, Kept]:
         return repr((weights, sorted(words.get_vocab().items()))).encode()
 
     def step() -> bytes:
-        found = checkpoint.load(folder / "checkpoints" / "step-3", {"architecture": "x"})
-        return repr((found.weights["weight"].tolist(), found.state, found.step, found.optimizer)).encode()
+        snapshot = checkpoint.load(folder / "checkpoints" / "step-3", {"architecture": "x"})
+        return repr((snapshot.weights["weight"].tolist(), snapshot.state, snapshot.step, snapshot.optimizer)).encode()
 
     def examples() -> bytes:
-        found = read_examples(folder / "lessons" / "lessons.npz")
-        return repr(([(list(p.prompt_ids), list(p.completion_ids)) for p in found.train], found.about)).encode()
+        dataset = read_examples(folder / "lessons" / "lessons.npz")
+        return repr(([(list(p.prompt_ids), list(p.completion_ids)) for p in dataset.train], dataset.about)).encode()
 
     answers()
     (store.parent / "answers.jsonl.lock").unlink()  # holds no more than the number of a process

@@ -134,7 +134,7 @@ def _walk() -> str:
     scene = demo_walks(seed=0)
     case, graph = scene.cases[WALK], random_graph(np.random.default_rng(0), PATIENTS, K_G)  # the scene's own
     corpus: Any = scene.corpus
-    found = play(greedy(case.anchors, case.near, SPEC.budget), corpus.entropies[case.sample_id])
+    walk = play(greedy(case.anchors, case.near, SPEC.budget), corpus.entropies[case.sample_id])
     centred = graph.vectors - graph.vectors.mean(0)
     x, y = (centred @ np.linalg.svd(centred, full_matrices=False)[2][:2].T).T
     with drawing("A walk over the patient graph", height=4.2) as (_, axes, svg):
@@ -146,7 +146,7 @@ def _walk() -> str:
         axes.scatter(x, y, s=22, c=[PALETTE[cohort % len(PALETTE)] for cohort in graph.cohorts], zorder=2)
         start = list(case.anchors)
         axes.scatter(x[start], y[start], s=80, facecolors="none", edgecolors=INK, linewidths=1.3, zorder=3)
-        for number, (row, gain) in enumerate(zip(found.shots, found.gains, strict=True), start=1):
+        for number, (row, gain) in enumerate(zip(walk.shots, walk.gains, strict=True), start=1):
             axes.scatter(x[row], y[row], s=130, marker="*", color=INK, zorder=5)
             axes.annotate(f"{number}", (x[row], y[row]), xytext=(7, 5), textcoords="offset points", fontsize=11,
                           fontweight="bold", bbox=CLEAR, zorder=6)  # fmt: skip

@@ -111,13 +111,13 @@ def _names(rng: np.random.Generator, sizes: dict[str, int]) -> list[str]:
 def _pairs(rng: np.random.Generator, heads: int, tails: int, same: bool, count: int) -> np.ndarray:
     """i64[n, 2]: `count` distinct pairs (fewer when there are no more), of one type without order and loops."""
     count = min(count, heads * (heads - 1) // 2 if same else heads * tails)
-    found = np.empty(0, dtype=np.int64)
-    while len(found) < count:
+    pairs = np.empty(0, dtype=np.int64)
+    while len(pairs) < count:
         ends = [np.floor(n * rng.random(count + 16) ** SKEW).astype(np.int64) for n in (heads, tails)]
-        if len(found) > count * 0.6:  # the frequent pairs are used up: the rest come from everywhere
+        if len(pairs) > count * 0.6:  # the frequent pairs are used up: the rest come from everywhere
             ends = [rng.integers(0, n, count + 16) for n in (heads, tails)]
         a, b = (np.minimum(*ends), np.maximum(*ends)) if same else ends
         keys = (a * tails + b)[a != b] if same else a * tails + b
-        found = np.unique(np.concatenate([found, keys]))
-    found = rng.permutation(found)[:count]
-    return np.stack([found // tails, found % tails], axis=1)
+        pairs = np.unique(np.concatenate([pairs, keys]))
+    pairs = rng.permutation(pairs)[:count]
+    return np.stack([pairs // tails, pairs % tails], axis=1)

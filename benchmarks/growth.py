@@ -67,7 +67,7 @@ def exponent(sizes: list[int], seconds: list[float]) -> float:
 
 def _measured(folder: Path, cost: Cost, sizes: list[int], runs: int) -> list[float]:
     numbers = count()
-    found = []
+    seconds = []
     for size in (sizes[0], *sizes):
         times = []
         for _ in range(runs):
@@ -78,8 +78,8 @@ def _measured(folder: Path, cost: Cost, sizes: list[int], runs: int) -> list[flo
             work()
             times.append(time.process_time() - began)
             shutil.rmtree(own)
-        found.append(min(times))
-    return found[1:]
+        seconds.append(min(times))
+    return seconds[1:]
 
 
 # ---------------------------------------------------------------- what is measured
@@ -246,8 +246,8 @@ def _trajectories(episodes: int, turns: int) -> Any:
 
     def episode(number: int) -> Episode:
         record = ids(RECORD)
-        said = [Completion("", record + ids(PROMPT - RECORD), ids(REPLY), level) for _ in range(turns)]
-        own = tuple(Turn("top", "predict", i, i, completion, format_ok=True) for i, completion in enumerate(said))
+        replies = [Completion("", record + ids(PROMPT - RECORD), ids(REPLY), level) for _ in range(turns)]
+        own = tuple(Turn("top", "predict", i, i, completion, format_ok=True) for i, completion in enumerate(replies))
         return Episode(str(number), 0, Prediction(0), own)
 
     rewards = [

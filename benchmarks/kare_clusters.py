@@ -43,14 +43,14 @@ def measure(n: int, seed: int) -> dict[str, float]:
     vectors = generated(n, seed)
     names = [f"name {i}" for i in range(n)]
     start, cpu = time.perf_counter(), time.process_time()
-    found = cluster(names, vectors, seed=seed)
+    clustering = cluster(names, vectors, seed=seed)
     return {
         "names": float(n),
         "seconds": time.perf_counter() - start,
         "CPU seconds": time.process_time() - cpu,
         "peak memory in GB": _peak_gb(),
-        "threshold": found.threshold,
-        "clusters": float(len(np.unique(found.representative))),
+        "threshold": clustering.threshold,
+        "clusters": float(len(np.unique(clustering.representative))),
     }
 
 

@@ -38,14 +38,14 @@ def dgra(*, share: float, seed: int) -> dict[str, Any]:
         times, cpu, direct, wrong = [], [], [], 0
         for number, (patient, context) in enumerate(track(asking, f"Select communities ({name})")):
             start, spent = time.perf_counter(), time.process_time()
-            found = select(own, patient, context, settings, TOP_N)
+            selection = select(own, patient, context, settings, TOP_N)
             times.append(1000 * (time.perf_counter() - start))
             cpu.append(1000 * (time.process_time() - spent))
             if number < CHECKED:
                 start = time.perf_counter()
                 wanted = direct_selection(own, patient, context, settings, TOP_N)
                 direct.append(1000 * (time.perf_counter() - start))
-                wrong += list(found.ids) != [id for id, _ in wanted]
+                wrong += list(selection.ids) != [id for id, _ in wanted]
         for q in (50, 90, 99):
             result[f"{name}: one patient, p{q} ms"] = float(np.percentile(times, q))
         result[f"{name}: one patient, p50 ms of a core"] = float(np.median(cpu))  # whatever else the machine does

@@ -104,13 +104,13 @@ def keep_directly(sets: ConceptSets, threshold: int) -> np.ndarray:
 def generated_graph(nodes: int, edges: int, skew: float, seed: int) -> PathGraph:
     """A graph of exactly `edges` different edges between different nodes."""
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
-    found = np.empty(0, np.int64)
-    while len(found) < edges:
-        a, b = np.floor(nodes * rng.random((2, edges - len(found) + 1_000)) ** skew).astype(np.int64)
-        found = np.unique(np.concatenate([found, (np.minimum(a, b) * nodes + np.maximum(a, b))[a != b]]))
-    found = rng.permutation(found)[:edges]
+    pairs = np.empty(0, np.int64)
+    while len(pairs) < edges:
+        a, b = np.floor(nodes * rng.random((2, edges - len(pairs) + 1_000)) ** skew).astype(np.int64)
+        pairs = np.unique(np.concatenate([pairs, (np.minimum(a, b) * nodes + np.maximum(a, b))[a != b]]))
+    pairs = rng.permutation(pairs)[:edges]
     name = rng.permutation(nodes)  # so that numbers say nothing about degrees
-    return make_path_graph([""] * nodes, ["r"], name[found // nodes], name[found % nodes], np.zeros(edges, np.int64))
+    return make_path_graph([""] * nodes, ["r"], name[pairs // nodes], name[pairs % nodes], np.zeros(edges, np.int64))
 
 
 def search_paths(graph: PathGraph, seed: int, name: str) -> dict[str, Any]:
@@ -122,13 +122,13 @@ def search_paths(graph: PathGraph, seed: int, name: str) -> dict[str, Any]:
     wall, cpu, numbers, wrong, cut = [], [], [], 0, 0
     for place, (a, b) in enumerate(track(pairs, f"Search paths ({name})")):
         began, used = time.perf_counter(), time.process_time()
-        found = search.find(a, b)
+        result = search.find(a, b)
         wall.append(1000 * (time.perf_counter() - began))
         cpu.append(1000 * (time.process_time() - used))
-        numbers.append(len(found.paths))
-        cut += not found.complete
+        numbers.append(len(result.paths))
+        cut += not result.complete
         if place < CHECKED:
-            wrong += faults(graph, a, b, found.paths)
+            wrong += faults(graph, a, b, result.paths)
     percentiles = {f"search, p{q} ms": float(np.percentile(wall, q)) for q in (50, 90, 99)}
     return {
         "nodes": len(graph.names),

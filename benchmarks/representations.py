@@ -57,10 +57,10 @@ def who_answered(run: Path, summary: Mapping[str, Any], variant: str) -> tuple[A
         raise BadInput(f"{variant} was answered by {by} in {run}, not by the weights after RL: name another variant.")
     config = config_of(run)
     step = find(replace(config, eval=replace(config.eval, checkpoint=None))).step
-    found = None if step is None else step_number(step)
-    if step is None or found != summary.get("weights_step"):
+    update = None if step is None else step_number(step)
+    if step is None or update != summary.get("weights_step"):
         raise BadInput(
-            f"{run} was evaluated at update {summary.get('weights_step')}, its best weights are of {found}: evaluate "
+            f"{run} was evaluated at update {summary.get('weights_step')}, its best weights are of {update}: evaluate "
             "it again."
         )
     actor, tokenizer = load_trained(config, step)
@@ -73,14 +73,14 @@ def vectors_of(model: Any, tokenizer: Any, turns: Sequence[dict[str, Any]]) -> n
 
     from ghar.llm.tokens import encode_prompt, encode_reply
 
-    found = []
+    vectors = []
     with torch.inference_mode():
         for turn in turns:
             prompt, reply = encode_prompt(tokenizer, turn["prompt"]), encode_reply(tokenizer, turn["reply"])
             out = model(input_ids=torch.tensor([[*prompt, *reply]]), output_hidden_states=True)
             state = out.hidden_states[-1][0, len(prompt) :].double().mean(dim=0)
-            found.append((state / state.norm()).numpy())
-    return np.stack(found)
+            vectors.append((state / state.norm()).numpy())
+    return np.stack(vectors)
 
 
 def distances(labels: Sequence[str], named: Sequence[str], vectors: np.ndarray) -> tuple[list[str], np.ndarray]:

@@ -58,9 +58,9 @@ def requests_ladder(
 
     def timed(rung: str, run: Callable[[], list[list[Evidence]]]) -> list[list[Evidence]]:
         start = time.perf_counter()
-        found = run()
+        evidence = run()
         result[f"{rung}, s"] = time.perf_counter() - start
-        return found
+        return evidence
 
     def one_by_one(requests: Sequence[Retrieve]) -> list[Evidence]:
         return [retriever.retrieve([request])[0] for request in requests]
@@ -87,14 +87,14 @@ def _plan(wishes: Sequence[Retrieve], rng: np.random.Generator) -> Plan:
 
 def _in_step(plan: Plan, ask: Callable[[Sequence[Retrieve]], list[Evidence]]) -> list[list[Evidence]]:
     """Every episode does its k-th step before any does its next: the model for all, then the look-ups of all."""
-    found: list[list[Evidence]] = [[] for _ in plan]
+    results: list[list[Evidence]] = [[] for _ in plan]
     for step in track(range(LOOKUPS + 1), "Step by step"):
-        acting = [(own[step], evidence) for own, evidence in zip(plan, found, strict=True) if step < len(own)]
+        acting = [(own[step], evidence) for own, evidence in zip(plan, results, strict=True) if step < len(own)]
         _StandIn().answer([act for (act, _), _ in acting], [])
         seeking = [(wish, evidence) for (_, wish), evidence in acting if wish is not None]
         for (_, evidence), answer in zip(seeking, ask([wish for wish, _ in seeking]), strict=True):
             evidence.append(answer)
-    return found
+    return results
 
 
 def _dealt(requests: Sequence[Retrieve], remote: RemoteRetriever, pool: ThreadPoolExecutor) -> list[Evidence]:

@@ -18,9 +18,9 @@ def tell(name: str, folder: Path, result: Mapping[str, Any]) -> None:
     Lists, which hold single runs, are in the file alone.
     """
     write_whole(folder / f"{name}.json", json.dumps(result, indent=1) + "\n")
-    told = list(_lines(result, ""))
-    width = max((len(key) for key, _ in told), default=0)
-    for key, value in told:
+    lines = list(_lines(result, ""))
+    width = max((len(key) for key, _ in lines), default=0)
+    for key, value in lines:
         print(f"{key:{width}}  {value}", flush=True)
 
 

@@ -126,8 +126,8 @@ def _ladder(retriever: PartitionRetriever, graph_folder: Path, cache: Path, seed
     edges = np.diff(graph.path_start)
     partitions = rng.choice(graph.num_paths, EPISODES * LOOKUPS, p=edges / edges.sum())
     settings = settings_of(graph_folder, KIND, cache, retriever)
-    found = requests_ladder(retriever, requests_of(graph, rng, partitions), settings, seed=seed)
-    return {f"Fig. 8(c), {name}": seconds for name, seconds in found.items()}
+    ladder = requests_ladder(retriever, requests_of(graph, rng, partitions), settings, seed=seed)
+    return {f"Fig. 8(c), {name}": seconds for name, seconds in ladder.items()}
 
 
 def requests_of(graph: KnowledgeGraph, rng: np.random.Generator, partitions: np.ndarray) -> list[Retrieve]:
@@ -159,10 +159,10 @@ def _median(values: Sequence[float]) -> float:
     return float(np.median(values))
 
 
-def _recall(found: Sequence[Evidence], truth: Sequence[Evidence]) -> float:
+def _recall(evidence: Sequence[Evidence], truth: Sequence[Evidence]) -> float:
     """Share of the true passages that were found; one with the same kind and score stands for it (ties)."""
     hit = total = 0
-    for a, b in zip(found, truth, strict=True):
+    for a, b in zip(evidence, truth, strict=True):
         pool = [(p.kind, p.score) for p in a.passages]
         total += len(b.passages)
         for passage in b.passages:
@@ -172,9 +172,9 @@ def _recall(found: Sequence[Evidence], truth: Sequence[Evidence]) -> float:
     return hit / total
 
 
-def _same_score(found: Sequence[Evidence], truth: Sequence[Evidence]) -> float:
+def _same_score(evidence: Sequence[Evidence], truth: Sequence[Evidence]) -> float:
     """Share of the requests whose best score is the true one."""
-    pairs = zip(found, truth, strict=True)
+    pairs = zip(evidence, truth, strict=True)
     return float(np.mean([a.passages[0].score == b.passages[0].score for a, b in pairs]))
 
 

@@ -63,12 +63,12 @@ SETTINGS = {  # full: prompts; the number: patients at once
 @dataclass(frozen=True)
 class Played:
     """One pass over the patients. busy: share of the time in which the engine worked; changed: share of the episodes
-    with a turn whose ids in training are not those sampled; said: what was sampled, to compare passes."""
+    with a turn whose ids in training are not those sampled; rows: what was sampled, to compare passes."""
 
     seconds: float
     busy: float
     changed: float
-    said: Counter[tuple[int, ...]]
+    rows: Counter[tuple[int, ...]]
 
 
 Loop = Callable[[Sequence[EpisodeJob], "Watched", Corpus, int], float]
@@ -159,7 +159,7 @@ def _table(runs: dict[str, list[Played]], episodes: int) -> dict[str, Any]:
             "engine busy": median(p.busy for p in played),
             "episodes with changed ids": median(p.changed for p in played),
             "same replies as lock-step": median(
-                (p.said & b.said).total() / b.said.total() for b, p in zip(base, played, strict=True)
+                (p.rows & b.rows).total() / b.rows.total() for b, p in zip(base, played, strict=True)
             ),
         }
     return table
@@ -170,7 +170,7 @@ def _measured(loop: Loop, jobs: Sequence[EpisodeJob], policy: Policy, corpus: Co
     start = time.perf_counter()
     changed = loop(jobs, watched, corpus, seed)
     seconds = watched.end - start
-    return Played(seconds, watched.busy / seconds, changed, watched.said)
+    return Played(seconds, watched.busy / seconds, changed, watched.rows)
 
 
 # ---------------------------------------------------------------- the two loops; each returns the share that changed
@@ -191,7 +191,7 @@ def _rollout(
     trained: dict[int, list[tuple[int, ...]]] = {}
     for row in traj.rows():
         trained.setdefault(int(traj.segments.episode[2 * row.index]), []).append(tuple(row.tokens.tolist()))
-    return changed_episodes(episodes, [trained[i] for i in range(len(trained))], policy.said)
+    return changed_episodes(episodes, [trained[i] for i in range(len(trained))], policy.rows)
 
 
 def changed_episodes(
@@ -273,12 +273,12 @@ def _all_look_up(seats: Sequence[_Seat], corpus: Corpus) -> None:
 
 @dataclass(eq=False)
 class Watched:
-    """A policy that notes how long it works (`busy`, seconds) and what was sampled after what (`said`, whole rows)."""
+    """A policy that notes how long it works (`busy`, seconds) and what was sampled after what (`rows`)."""
 
     policy: Policy
     busy: float = 0.0
     end: float = 0.0
-    said: Counter[tuple[int, ...]] = field(default_factory=Counter)
+    rows: Counter[tuple[int, ...]] = field(default_factory=Counter)
 
     def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
         replies = self._timed(lambda: self.policy.answer(acts, seeds))
@@ -290,7 +290,7 @@ class Watched:
         return _WatchedDesk(self, open_queue(self.policy))
 
     def _note(self, reply: Completion) -> None:
-        self.said[reply.prompt_ids + reply.token_ids] += 1
+        self.rows[reply.prompt_ids + reply.token_ids] += 1
 
     def _timed(self, work: Callable[[], Any]) -> Any:
         start = time.perf_counter()
@@ -330,6 +330,6 @@ class Slow:
 
     def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:
         end = time.monotonic() + self.delay
-        found = self.inner.retrieve(requests)
+        evidence = self.inner.retrieve(requests)
         time.sleep(max(0.0, end - time.monotonic()))
-        return found
+        return evidence

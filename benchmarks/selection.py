@@ -51,10 +51,10 @@ def counts(instances: int) -> dict[str, Any]:
         anchors = anchors_near(rng.normal(size=WIDTH), graph)
         entropy = coverage(rng, graph)
         near = {row: graph.near[row].tolist() for row in range(PATIENTS)}
-        found = {name: play(rule(anchors, near.__getitem__, K), entropy) for name, rule in rules.items()}
-        for name, walk in found.items():
+        exact_walks = {name: play(rule(anchors, near.__getitem__, K), entropy) for name, rule in rules.items()}
+        for name, walk in exact_walks.items():
             scored[name].append(walk.scored - 1)
-        same += len({walk.shots for walk in found.values()}) == 1
+        same += len({walk.shots for walk in exact_walks.values()}) == 1
         first = [entropy(()) - entropy((row,)) for row in range(PATIENTS)]
         noisy = _with_noise(entropy, seed, NOISE * float(np.std(first)))
         walks = [play(rule(anchors, near.__getitem__, K), noisy) for rule in (lazy, greedy)]
@@ -111,11 +111,11 @@ def walks(overrides: Sequence[str], patients: int, repeats: int) -> dict[str, An
             "batches, from scratch": partial(run, len(queries), batch, False),
             "batches, shared beginnings": partial(run, len(queries), batch, True),
         }
-        found = {name: [way() for _ in range(repeats)] for name, way in ways.items()}
-    plain, tally = found["batches, from scratch"][0][0], found["batches, shared beginnings"][0][1]
-    shared = found["batches, shared beginnings"][0][0]
-    by_clock = {name: float(np.median([t.prompts / s for _, t, s, _ in runs])) for name, runs in found.items()}
-    by_processor = {name: float(np.median([t.prompts / s for _, t, _, s in runs])) for name, runs in found.items()}
+        trials = {name: [way() for _ in range(repeats)] for name, way in ways.items()}
+    plain, tally = trials["batches, from scratch"][0][0], trials["batches, shared beginnings"][0][1]
+    shared = trials["batches, shared beginnings"][0][0]
+    by_clock = {name: float(np.median([t.prompts / s for _, t, s, _ in runs])) for name, runs in trials.items()}
+    by_processor = {name: float(np.median([t.prompts / s for _, t, _, s in runs])) for name, runs in trials.items()}
     alone_tokens, alone_scratch = (sum(getattr(t, key) for t in single) for key in ("tokens", "scratch"))
     return {
         "patients": len(queries),

@@ -54,8 +54,8 @@ class Site:
 
     def call(self, body: bytes, token: str | None = None, path: str = "/retrieve", length: int | None = None) -> bytes:
         """A request as bytes. length: what it says it has, where that is a lie."""
-        shown = self.token if token is None else token
-        head = f"POST {path} HTTP/1.1\r\nHost: here\r\nAuthorization: Bearer {shown}\r\n"
+        bearer = self.token if token is None else token
+        head = f"POST {path} HTTP/1.1\r\nHost: here\r\nAuthorization: Bearer {bearer}\r\n"
         return f"{head}Content-Length: {len(body) if length is None else length}\r\n\r\n".encode() + body
 
 

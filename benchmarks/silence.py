@@ -61,19 +61,19 @@ def silence(folder: Path, *, systems: Sequence[str] = SYSTEMS, trained: bool = T
     if not control["bytes"]:
         raise RuntimeError("the device counts nothing: a connection on purpose was not seen")
     tables = _tables(folder)
-    found: dict[str, dict[str, Any]] = {}
+    results: dict[str, dict[str, Any]] = {}
     steps = list(_steps(folder, tables, systems, trained))
     for name, wanted, command, beside, more in track(steps, "Listen to commands", len(steps)):
-        found[name] = counted(command, beside=beside, more=more) | {"wanted": wanted}
-    other = {name: one["said"] for name, one in found.items() if one["code"] != one["wanted"]}
+        results[name] = counted(command, beside=beside, more=more) | {"wanted": wanted}
+    other = {name: one["said"] for name, one in results.items() if one["code"] != one["wanted"]}
     return {
-        "commands": len(found),
-        "of them refused": sum(one["code"] == 2 for one in found.values()),
-        "bytes": sum(one["bytes"] for one in found.values()),
+        "commands": len(results),
+        "of them refused": sum(one["code"] == 2 for one in results.values()),
+        "bytes": sum(one["bytes"] for one in results.values()),
         "bytes of a connection on purpose": control["bytes"],
         "commands that ended otherwise than they should": len(other),
         "others": [other],
-        "by command": {name: one["bytes"] for name, one in found.items()},
+        "by command": {name: one["bytes"] for name, one in results.items()},
     }
 
 
@@ -135,10 +135,10 @@ def counted(
     inside = ["unshare", "--net", "bash", "-c", NETWORK, "-", sys.executable, "-c", code]
     done = subprocess.run(inside, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=stop + LIMIT)
     try:
-        found = json.loads(done.stdout.splitlines()[-1])
+        counts = json.loads(done.stdout.splitlines()[-1])
     except (IndexError, ValueError):
         raise RuntimeError(f"nothing was counted: {done.stderr[-2000:]}") from None
-    return found
+    return counts
 
 
 def within(about: str) -> None:
@@ -153,14 +153,14 @@ def within(about: str) -> None:
             [sys.executable, *given["command"]], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             timeout=given["stop"],
         )  # fmt: skip
-        code, said = done.returncode, done.stdout
+        code, output = done.returncode, done.stdout
     except subprocess.TimeoutExpired:
-        code, said = None, f"no end after {given['stop']:.0f} s"
+        code, output = None, f"no end after {given['stop']:.0f} s"
     finally:
         if service is not None:
             service.terminate()
             service.wait(30)
-    print("\n" + json.dumps({"code": code, "bytes": _sent(), "said": said[-1500:]}))
+    print("\n" + json.dumps({"code": code, "bytes": _sent(), "said": output[-1500:]}))
 
 
 def _wait_for(port: int, service: subprocess.Popen[bytes]) -> None:

@@ -31,11 +31,11 @@ def streaming(folder: Path, *, share: float, timeout: float) -> Numbers:
     """Events of the cohort, and of each step its largest memory in GB, seconds and processor seconds."""
     cohort = folder / f"streaming-{share:g}"
     events = _many(folder / "streaming", cohort, round(FULL * share))
-    found: Numbers = {"events": events, "load average": os.getloadavg()[0]}
+    numbers: Numbers = {"events": events, "load average": os.getloadavg()[0]}
     for step in ("open", *EHRSHOT, *SERIES, "store", "export"):
         command = [sys.executable, "-m", "benchmarks.streaming", str(cohort), str(folder / f"streamed-{share:g}"), step]
-        found[step] = measure(command, timeout, folder)
-    return found
+        numbers[step] = measure(command, timeout, folder)
+    return numbers
 
 
 def _many(source: Path, target: Path, wanted: int) -> int:

@@ -102,23 +102,23 @@ def _exchange(engine: Engine, model: Model, step: Callable[[], None], number: in
     rng = np.random.default_rng(number)
     parcels = [parcel.sealed() for parcel in pack(model, engine.takes_adapters)]
     moving = parcels if engine.takes_adapters is False else parcels[1:]  # an adapter's base goes once
-    found: dict[str, float] = {"stale": _raises(lambda: copy.copy(engine._canary).judge(*_both(engine, model)))}
-    found["flipped"] = _raises(damaged(moving[0], rng).check)
+    alarms: dict[str, float] = {"stale": _raises(lambda: copy.copy(engine._canary).judge(*_both(engine, model)))}
+    alarms["flipped"] = _raises(damaged(moving[0], rng).check)
     if not engine.takes_adapters and number % EVERY == 0:
         weights = list(parcels[0].weights)
         at = number // EVERY % len(weights)
         weights[at] = (weights[at][0], -weights[at][1])
         engine.receive([replace(parcels[0], weights=weights)], number)
-        found["turned"] = _raises(lambda: copy.copy(engine._canary).judge(*_both(engine, model)))
+        alarms["turned"] = _raises(lambda: copy.copy(engine._canary).judge(*_both(engine, model)))
     for parcel in parcels:
         parcel.check()
     engine.receive(parcels, number)
     expected, probe = _both(engine, model)
-    found["alarms"] = _raises(lambda: engine._canary.judge(expected, probe))
+    alarms["alarms"] = _raises(lambda: engine._canary.judge(expected, probe))
     own = np.abs(np.subtract(expected.logprobs, expected.exact)).mean()
     apart = np.abs(np.subtract(probe.scored[: len(expected.exact)], expected.exact)).mean()
-    print(f"exchange {number}: {found} trainer {own:.4f} engine {apart:.4f}", flush=True)
-    return found | {"own": own, "engine": apart, "apart": apart / own}
+    print(f"exchange {number}: {alarms} trainer {own:.4f} engine {apart:.4f}", flush=True)
+    return alarms | {"own": own, "engine": apart, "apart": apart / own}
 
 
 def _both(engine: Engine, model: Model) -> tuple[Any, Any]:
@@ -162,5 +162,5 @@ def _counted(exchanges: Iterable[dict[str, float]]) -> dict[str, Any]:
 
     shares = {name: float(np.mean(of(name))) for name in ("stale", "flipped", "turned") if of(name)}
     spread = {name: {"least": min(of(name)), "most": max(of(name))} for name in ("own", "engine", "apart")}
-    told = {"exchanges": len(rows), "alarms": int(sum(of("alarms"))), "turned tensors": len(of("turned"))}
-    return told | {"found": shares, "nats": {k: spread[k] for k in ("own", "engine")}, "roundings": spread["apart"]}
+    counts = {"exchanges": len(rows), "alarms": int(sum(of("alarms"))), "turned tensors": len(of("turned"))}
+    return counts | {"found": shares, "nats": {k: spread[k] for k in ("own", "engine")}, "roundings": spread["apart"]}

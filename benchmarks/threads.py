@@ -28,17 +28,17 @@ ROOT = Path(__file__).resolve().parents[1]
 def threads(share: float) -> dict[str, Any]:
     """ways: steps in SECONDS (times `share`) of each way of waiting, beside each number of busy processes."""
     seconds, alone = SECONDS * share, 0
-    found: list[dict[str, Any]] = []
+    ways: list[dict[str, Any]] = []
     for name, (count, environment) in reversed(WAYS.items()):
         for busy in BUSY:
             load = os.getloadavg()[0]
             steps = _steps(count, seconds, environment, busy)
             alone = alone or steps  # the first: one thread, none busy
             fair = alone * min(1.0, (os.cpu_count() or 1) / (busy + 1))
-            found.append({"busy": busy, "way": name, "steps": steps, "fair share": round(fair, 1),
+            ways.append({"busy": busy, "way": name, "steps": steps, "fair share": round(fair, 1),
                           "times slower": round(fair / max(steps, 0.5), 2), "load before": round(load, 2)})  # fmt: skip
-            print(json.dumps(found[-1]), flush=True)
-    return {"ways": found}
+            print(json.dumps(ways[-1]), flush=True)
+    return {"ways": ways}
 
 
 def _steps(count: int, seconds: float, environment: dict[str, str], busy: int) -> int:

@@ -45,21 +45,21 @@ def trivial(
     """Play every system; writes its table onto its page below `root`. {system: {policy: its numbers}}
 
     folder: where trained runs are, each under its system's name. steps: of training on ghar/GraphWalker-v0."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name in names:
         system, config = _system(name, [*overrides, f"run_dir={folder / name}"])
         tables = {name: _texts(system, config)}
         if name == "ghar":
             tables["Navigation"] = _numbers(system, config, folder / NAVIGATION)
-        found |= {title: {who: summary for who, (summary, _) in table.items()} for title, table in tables.items()}
+        result |= {title: {who: summary for who, (summary, _) in table.items()} for title, table in tables.items()}
         about = f"{config.task.name}, {len(system.cases.test)} test samples of {_patients(system)} generated patients"
         text = "\n\n".join(f"{title}, task {about}.\n\n{_table(table)}" for title, table in tables.items())
         command = " ".join(["python benchmarks/run.py trivial", *overrides])
         if name == "graphwalker":
-            found["walks"] = own = trivial_walks.walks(steps)
+            result["walks"] = own = trivial_walks.walks(steps)
             text += f"\n\nghar/GraphWalker-v0, walks over generated patients.\n\n{trivial_walks.table(own)}"
         write_section(root / PAGES[name], f"```sh\n{command}\n```\n\n{INTRO}\n\n{text}")
-    return found
+    return result
 
 
 def _system(name: str, overrides: Sequence[str]) -> tuple[System[Any], Config]:
@@ -150,15 +150,15 @@ def _summaries(
     draw = {"seed": config.seed, "resamples": config.eval.bootstrap}
     last = list(rows)[-1]
     rows = {**rows} if trained is None else {**rows, TRAINED: trained}
-    found = {}
+    summaries = {}
     for who, some in rows.items():
         patients = [row["subject_id"] for row in some]
         lookups = mean_interval([row["retrievals"] for row in some], patients=patients, **draw).as_list()
         apart = {"less_rule": compare(some, rows[last], **draw)["accuracy"]} if who != last else {}
         if trained is not None and who != TRAINED:
             apart["less_trained"] = compare(some, trained, **draw)["accuracy"]
-        found[who] = summarise(system, some, **draw) | {"lookups": lookups} | apart, some
-    return found
+        summaries[who] = summarise(system, some, **draw) | {"lookups": lookups} | apart, some
+    return summaries
 
 
 def _table(table: Mapping[str, Any]) -> str:

@@ -28,23 +28,23 @@ def walks(steps: int = STEPS, scenes: int = SCENES) -> dict[str, dict[str, list[
     if learned is not None:
         decide["the trained agent"] = learned
     played = {who: _play([demo_walks(seed=seed) for seed in range(scenes)], one) for who, one in decide.items()}
-    found: dict[str, dict[str, list[float]]] = {}
+    policies: dict[str, dict[str, list[float]]] = {}
     for who, (gains, picks) in played.items():
         reward, most = mean_interval(gains, patients=None), mean_interval(picks, patients=None)
-        found[who] = {"reward": reward.as_list(), "picks": most.as_list()}
+        policies[who] = {"reward": reward.as_list(), "picks": most.as_list()}
         if learned is not None and who != "the trained agent":
             apart = paired_difference(gains, played["the trained agent"][0], patients=None)
-            found[who]["less_trained"] = apart.as_list()
-    return found
+            policies[who]["less_trained"] = apart.as_list()
+    return policies
 
 
-def table(found: dict[str, dict[str, list[float]]]) -> str:
+def table(policies: dict[str, dict[str, list[float]]]) -> str:
     """`walks` in Markdown."""
     lines = ["| policy | reward, nats | picks | less the trained agent's |", "|---|---|---|---|"]
-    for who, numbers in found.items():
+    for who, numbers in policies.items():
         cells = [numbers.get("reward"), numbers.get("picks"), numbers.get("less_trained")]
-        shown = ["" if cell is None else "{:.3f} [{:.3f}, {:.3f}]".format(*cell) for cell in cells]
-        lines.append(f"| {who} | {' | '.join(shown)} |")
+        texts = ["" if cell is None else "{:.3f} [{:.3f}, {:.3f}]".format(*cell) for cell in cells]
+        lines.append(f"| {who} | {' | '.join(texts)} |")
     return "\n".join(lines)
 
 

@@ -49,25 +49,25 @@ def _followed(env: Any, number: int) -> list[tuple[Seen, int]]:
     from ghar.envs.graphwalker.frugal import frugal
 
     seen, _ = env.reset(seed=0, options={"case": number})
-    found, ended = [], False
+    steps, ended = [], False
     while not ended:
         action = frugal(seen)
-        found.append((seen, action))
+        steps.append((seen, action))
         seen, _, terminated, truncated, _ = env.step(action)
         ended = terminated or truncated
-    return found
+    return steps
 
 
 def _imitate(agent: Any, envs: Sequence[Any], seed: int) -> None:
     """Fit the policy to the rule's actions on all walks of the environments."""
     import torch
 
-    told = [pair for env in envs for number in range(len(env.game.scene.cases)) for pair in _followed(env, number)]
-    seen = {name: torch.as_tensor(np.stack([s[name] for s, _ in told])) for name in told[0][0]}
-    actions, rng = torch.tensor([action for _, action in told]), np.random.default_rng(seed)
+    steps = [pair for env in envs for number in range(len(env.game.scene.cases)) for pair in _followed(env, number)]
+    seen = {name: torch.as_tensor(np.stack([s[name] for s, _ in steps])) for name in steps[0][0]}
+    actions, rng = torch.tensor([action for _, action in steps]), np.random.default_rng(seed)
     optimiser = torch.optim.Adam(agent.policy.parameters(), lr=RATE)
     for _ in range(EPOCHS):
-        for rows in np.array_split(rng.permutation(len(told)), max(1, len(told) // BATCH)):
+        for rows in np.array_split(rng.permutation(len(steps)), max(1, len(steps) // BATCH)):
             some = {name: column[rows] for name, column in seen.items()}
             _, likely, _ = agent.policy.evaluate_actions(some, actions[rows], some["action_mask"].bool())
             optimiser.zero_grad()

@@ -49,8 +49,8 @@ def _with_half(seeds: int, steps: int) -> dict[str, Any]:
     scenes: list[Any] = [demo_walks(seed=seed) for seed in range(seeds)]
     plain = [(case, scene.corpus.entropies[case.sample_id]) for scene in scenes for case in scene.cases]
     selections = [searched(greedy(case.anchors, case.near, SPEC.budget), entropy) for case, entropy in plain]
-    whole = [sum(found.gains) for found in selections]
-    result: dict[str, Any] = {"prompts, greedy": float(np.mean([found.scored for found in selections]))}
+    whole = [sum(walk.gains) for walk in selections]
+    result: dict[str, Any] = {"prompts, greedy": float(np.mean([walk.scored for walk in selections]))}
     envs: list[Any] = [GymView(FrugalGame(demo_frugal(prompts=PROMPTS, seed=seed))) for seed in range(seeds)]
 
     def judge(name: str, decide: Callable[[Seen], int]) -> None:
@@ -76,24 +76,24 @@ def _gains(scene: Any, seed: int) -> dict[str, float]:
     env, rng = GymView(WalkGame(scene, SPEC.budget)), np.random.default_rng(seed)
 
     def likeness(seen: Seen) -> int:
-        found = seen["observation"][len(WALK) :].reshape(-1, len(CANDIDATE))[:, CANDIDATE.index("likeness")]
-        return 1 + int(np.where(seen["action_mask"][1:] == 1, found, -np.inf).argmax())
+        column = seen["observation"][len(WALK) :].reshape(-1, len(CANDIDATE))[:, CANDIDATE.index("likeness")]
+        return 1 + int(np.where(seen["action_mask"][1:] == 1, column, -np.inf).argmax())
 
     def random(seen: Seen) -> int:
         return int(rng.choice(np.flatnonzero(seen["action_mask"])))
 
     began, steps = time.process_time(), 0
     rules: dict[str, Callable[[Seen], int]] = {"random": random, "likeness": likeness, "greedy": greedy_action}
-    found: dict[str, list[float]] = {name: [] for name in rules}
+    by_rule: dict[str, list[float]] = {name: [] for name in rules}
     for name, decide in rules.items():
         for number in range(len(scene.cases)):
             gain, taken = play(env, number, decide)
-            found[name].append(gain)
+            by_rule[name].append(gain)
             steps += taken
     speed = steps / (time.process_time() - began)
     best = np.array([best_gain(c, scene.corpus.entropies[c.sample_id], SPEC.budget) for c in scene.cases])
-    means = {name: float(np.mean(gains)) for name, gains in found.items()}
-    beaten = int((best > np.array(found["greedy"]) + 1e-4).sum())
+    means = {name: float(np.mean(gains)) for name, gains in by_rule.items()}
+    beaten = int((best > np.array(by_rule["greedy"]) + 1e-4).sum())
     return {
         **means,
         "best": float(best.mean()),

@@ -91,15 +91,15 @@ class Round:
 def patients(seed: int, part: str) -> tuple[Case[Bed], ...]:
     """Those of one split of the seed's world."""
     rng = np.random.default_rng([seed, list(SPLITS).index(part)])
-    found: list[Case[Bed]] = []
+    cases: list[Case[Bed]] = []
     for i in range(SPLITS[part]):
         names = rng.permutation(list(SOURCE_OF))[:OPEN]
         findings = tuple((str(name), bool(rng.random() < 0.5)) for name in names)
         answers = tuple(tuple((rng.random(LIMIT) >= silent).tolist()) for silent in SILENT.values())
         bed = Bed(int(rng.choice(STAKES)), findings, answers)
         label = int(sum(high for _, high in findings) >= NEEDED)
-        found.append(Case(f"{part}-{i}", i, NO_VISIT, bed.text, (), TASK, label, bed, credentialed=False))
-    return tuple(found)
+        cases.append(Case(f"{part}-{i}", i, NO_VISIT, bed.text, (), TASK, label, bed, credentialed=False))
+    return tuple(cases)
 
 
 class Ward:
@@ -114,21 +114,21 @@ class Ward:
     def _answer(self, request: Retrieve) -> Evidence:
         patient, source, times = request.query.split()
         case, number = self.cases[patient], list(SILENT).index(source)
-        known = [
+        findings = [
             f"{name} {'high' if high else 'low'}" for name, high in case.reads.findings if SOURCE_OF[name] == source
         ]
-        text = "silent" if not case.reads.answers[number][int(times)] else known[0] if known else "unknown"
+        text = "silent" if not case.reads.answers[number][int(times)] else findings[0] if findings else "unknown"
         return Evidence((Passage(text, "node", number, 1.0, number),))
 
 
 def episode(case: Case[Bed], variant: Variant) -> EpisodeGenerator:
     """Ask a source, or go on to the answer, until no request is left; then answer."""
     asked: list[str] = []
-    found: dict[str, str] = {}
+    levels: dict[str, str] = {}
     steps: list[ReasoningStep] = []
     while len(asked) < LIMIT:
-        known = _known(case, found, len(asked))
-        move = yield Act("round", "move", f"{known.text} next :", MOVES, step=len(asked), facts={"round": known})
+        state = _build_round(case, levels, len(asked))
+        move = yield Act("round", "move", f"{state.text} next :", MOVES, step=len(asked), facts={"round": state})
         if move.value == "answer":
             break
         source = str(move.value).removeprefix("ask ")
@@ -136,15 +136,15 @@ def episode(case: Case[Bed], variant: Variant) -> EpisodeGenerator:
         asked.append(source)
         steps.append(ReasoningStep(source, evidence.text, True, evidence=evidence.text))
         if " " in evidence.text:
-            found |= [evidence.text.split()]
-    known = _known(case, found, len(asked))
-    reply = yield Act("round", "predict", f"{known.tally} so :", TASK.labels, step=len(asked), facts={"round": known})
+            levels |= [evidence.text.split()]
+    state = _build_round(case, levels, len(asked))
+    reply = yield Act("round", "predict", f"{state.tally} so :", TASK.labels, step=len(asked), facts={"round": state})
     return Prediction(TASK.labels.index(str(reply.value)), tuple(steps))
 
 
-def _known(case: Case[Bed], found: dict[str, str], asked: int) -> Round:
-    values = list(found.values())
-    names = tuple(name for name, _ in case.reads.findings if name not in found)
+def _build_round(case: Case[Bed], levels: dict[str, str], asked: int) -> Round:
+    values = list(levels.values())
+    names = tuple(name for name, _ in case.reads.findings if name not in levels)
     return Round(case.reads.stake, values.count("high"), values.count("low"), names, LIMIT - asked)
 
 
@@ -162,13 +162,13 @@ def reward(done: Episode, case: Case[Bed]) -> EpisodeReward:
 def wanderer(act: Act) -> str:
     """The teacher: asks the source of any open finding, whatever is at stake, whether the answer can still change and
     however often a source is silent; goes on to the answer at any time; answers with what most known findings say."""
-    known: Round = act.facts["round"]
+    state: Round = act.facts["round"]
     if act.role == "predict":
-        return TASK.labels[int(known.high > known.low)]
+        return TASK.labels[int(state.high > state.low)]
     rng = np.random.default_rng(int.from_bytes(hashlib.sha256(act.prompt.encode()).digest()[:6], "big"))
-    if not known.open or rng.random() < 0.12:
+    if not state.open or rng.random() < 0.12:
         return "answer"
-    return f"ask {SOURCE_OF[rng.choice(known.open)]}"
+    return f"ask {SOURCE_OF[rng.choice(state.open)]}"
 
 
 def at_once(act: Act) -> str:
@@ -178,10 +178,10 @@ def at_once(act: Act) -> str:
 
 def best(act: Act) -> str:
     """The policy of `worth`, which knows the world's law."""
-    known: Round = act.facts["round"]
+    state: Round = act.facts["round"]
     if act.role == "predict":
-        return TASK.labels[int(unstable(known.high, len(known.open)) > 0.5)]
-    return worth(known.stake, frozenset(known.open), known.high, known.low, known.left)[1]
+        return TASK.labels[int(unstable(state.high, len(state.open)) > 0.5)]
+    return worth(state.stake, frozenset(state.open), state.high, state.low, state.left)[1]
 
 
 def unstable(high: int, left: int) -> float:

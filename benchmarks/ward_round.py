@@ -43,12 +43,12 @@ CRITIC_FROM = 10  # the first update whose explained variance counts
 
 def ward_round(folder: Path, seeds: int, overrides: Sequence[str], timeout: float) -> dict[str, Any]:
     """Train what is not trained, seed by seed; episodes until the goal, explained variance and test rewards."""
-    found = []
+    rows = []
     for seed in range(seeds):
         runs = _trained(folder / f"seed-{seed}", [*SETTINGS, f"seed={seed}", *overrides], timeout)
         goal = _goal([*SETTINGS, f"seed={seed}", *overrides])
-        found.append({name: _numbers(run, goal) for name, run in runs.items()} | {"goal": goal})
-    return numbers(found)
+        rows.append({name: _numbers(run, goal) for name, run in runs.items()} | {"goal": goal})
+    return numbers(rows)
 
 
 def numbers(seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -61,18 +61,18 @@ class LiveBytes(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.now = self.peak = 0
-        self._known: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._storages: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def overlook(self, tensors: Iterator[torch.Tensor]) -> None:
         """Leave out what is there already."""
         for tensor in tensors:
-            self._known.add(tensor.untyped_storage())
+            self._storages.add(tensor.untyped_storage())
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         for value in tree_leaves(out):
-            if isinstance(value, torch.Tensor) and (storage := value.untyped_storage()) not in self._known:
-                self._known.add(storage)
+            if isinstance(value, torch.Tensor) and (storage := value.untyped_storage()) not in self._storages:
+                self._storages.add(storage)
                 self.now += storage.nbytes()
                 weakref.finalize(storage, self._gone, storage.nbytes())
         self.peak = max(self.peak, self.now)

@@ -85,8 +85,8 @@ class Agent:
         cases = [_case_of(system, one) for one in asked]
         stage = stage_of(system, self.variant, self.records.config)
         episodes = play(stage, cases, self.policy, seed=self.records.config.seed, title="Predicting")
-        found = [self._predicted(system, case, one) for case, one in zip(cases, episodes, strict=True)]
-        return found if several else found[0]
+        predictions = [self._predicted(system, case, one) for case, one in zip(cases, episodes, strict=True)]
+        return predictions if several else predictions[0]
 
     @property
     def patients(self) -> list[int]:
@@ -113,7 +113,7 @@ class Agent:
     def _predicted(self, system: System[Any], case: Any, episode: Episode) -> AgentPrediction:
         probabilities = self._probabilities(system, episode)
         results = [(record.effect, record.result) for record in episode.trace]
-        passages = [p.text for _, found in results if isinstance(found, Evidence) for p in found.passages]
+        passages = [p.text for _, result in results if isinstance(result, Evidence) for p in result.passages]
         asked = [(act, reply) for act, reply in results if isinstance(act, Act) and isinstance(reply, Reply)]
         trail = tuple((act.role, act.prompt, reply.text) for act, reply in asked)
         label = system.in_words(case, episode.prediction.label)
@@ -172,11 +172,11 @@ def load(run: str | Path, variant: str | None = None, base: str | Path | None = 
         if policy is None:
             raise BadInput(f"variant {chosen.name} of system {system.name} asks no one: choose one that predicts.")
         return Agent(records, system, chosen, policy, None, heat, held)
-    found = find(config)
-    stage = found.names(chosen.who)
+    run_stages = find(config)
+    stage = run_stages.names(chosen.who)
     if stage == "base" and chosen.who != "base":
         raise BadInput(f"{run} holds no trained weights for {chosen.name}: train the run first.")
-    opened = held.enter_context(answering(config, system, found, {stage}))
+    opened = held.enter_context(answering(config, system, run_stages, {stage}))
     answers = held.enter_context(opened(stage))
     own = system.read_by(answers.reader)
     chosen = own.prepare(chosen, answers.policy)
@@ -206,8 +206,8 @@ def _case_of(system: System[Any], patient: Patient) -> Any:
         patient = patient.sample_id
     cases = [*system.cases.train, *system.cases.valid, *system.cases.test]
     key = "sample_id" if isinstance(patient, str) else "subject_id"
-    found = [case for case in cases if getattr(case, key) == patient]
-    if not found:
-        shown = ", ".join(str(getattr(case, key)) for case in system.cases.test[:3])
-        raise BadInput(f"There is no {key} {patient} among this run's samples (there are {shown}, ...).")
-    return found[-1]
+    matches = [case for case in cases if getattr(case, key) == patient]
+    if not matches:
+        examples = ", ".join(str(getattr(case, key)) for case in system.cases.test[:3])
+        raise BadInput(f"There is no {key} {patient} among this run's samples (there are {examples}, ...).")
+    return matches[-1]

@@ -55,17 +55,17 @@ class DryRun:
     def count(self, requests: Sequence[Request], replies: Sequence[str]) -> list[Completion]:
         """Count requests that an engine gets at once, and their replies as it would return them."""
         start = time.thread_time()
-        said = [self._completion(*pair) for pair in zip(requests, replies, strict=True)]
-        sampled = [self._sampled(r, reply) for r, reply in zip(requests, said, strict=True)]
-        for request, reply, tokens in zip(requests, said, sampled, strict=True):
+        completions = [self._completion(*pair) for pair in zip(requests, replies, strict=True)]
+        sampled = [self._sampled(r, reply) for r, reply in zip(requests, completions, strict=True)]
+        for request, reply, tokens in zip(requests, completions, sampled, strict=True):
             before = request.before
             new = len(reply.prompt_ids) - (len(before.prompt_ids) + len(before.token_ids) if before else 0)
             self.calls, self.prompt, self.reply = self.calls + 1, self.prompt + self.weight * new, self.reply + tokens
             self.context += self.weight * len(reply.prompt_ids)
             self.longest = max(self.longest or 0, round(self.weight * len(reply.prompt_ids) + request.max_tokens))
-        self._batches(said, [bool(request.choices) for request in requests], sampled)
+        self._batches(completions, [bool(request.choices) for request in requests], sampled)
         self.seconds += time.thread_time() - start
-        return said
+        return completions
 
     def _completion(self, request: Request, text: str) -> Completion:
         before = request.before
@@ -84,7 +84,7 @@ class DryRun:
                 alike = max(alike, place + 1)
         return max(1.0, min(self.weight * (alike + 1), self.weight * len(reply.token_ids)))
 
-    def _batches(self, said: Sequence[Completion], chosen: Sequence[bool], sampled: Sequence[float]) -> None:
+    def _batches(self, completions: Sequence[Completion], chosen: Sequence[bool], sampled: Sequence[float]) -> None:
         from ghar.llm.hf import batches, passes
         from ghar.llm.kv_cache import tokens_read
 
@@ -93,10 +93,10 @@ class DryRun:
             self.rows += sum(sampled)
             self.steps += sum(sampled) / min(self.config.engine.max_batch, self.config.env.in_flight)
             return
-        sizes = [(len(reply.prompt_ids), one) for reply, one in zip(said, chosen, strict=True)]
+        sizes = [(len(reply.prompt_ids), one) for reply, one in zip(completions, chosen, strict=True)]
         for batch in batches(sizes, self.config.engine.max_batch):
-            self.fresh += self.weight * tokens_read([said[i].prompt_ids for i in batch], self.store, self.kept)
-            for reply in (said[i] for i in batch if self.kept):
+            self.fresh += self.weight * tokens_read([completions[i].prompt_ids for i in batch], self.store, self.kept)
+            for reply in (completions[i] for i in batch if self.kept):
                 self.store.add((*reply.prompt_ids, *reply.token_ids[:-1]), [])
             steps, rows = passes([round(sampled[i]) for i in batch])
             self.steps, self.rows = self.steps + steps, self.rows + rows

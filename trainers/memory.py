@@ -80,8 +80,8 @@ def _check_free(config: Config, training: bool) -> None:
         free = free_memory(on.kind) // (_here() if on.kind == "cpu" else 1)
         if training:
             phases = estimate(config, shape, processes_of(), on=on)
-            told = ", ".join(f"{name} {sum(need.values()) / GIB:.1f}" for name, need in phases.items())
-            print(f"Memory at the peak, GiB of {on.kind} in each process: {told}; {free / GIB:.1f} are free.")
+            peaks = ", ".join(f"{name} {sum(need.values()) / GIB:.1f}" for name, need in phases.items())
+            print(f"Memory at the peak, GiB of {on.kind} in each process: {peaks}; {free / GIB:.1f} are free.")
         check_memory(config, shape, processes_of(), free, on, training)
 
 
@@ -113,21 +113,22 @@ def shape_of(config: Config) -> ModelShape | None:
         return None
 
 
-def shaped(found: Any) -> ModelShape:
+def shaped(hf_config: Any) -> ModelShape:
     """The shape that a configuration of transformers describes."""
-    text = json.dumps({"model_type": found.model_type, **found.to_dict()}, default=str, sort_keys=True)
+    text = json.dumps({"model_type": hf_config.model_type, **hf_config.to_dict()}, default=str, sort_keys=True)
     with torch.device("meta"):
         empty = architecture(text)
     head = empty.get_output_embeddings()
     linear = [m for m in empty.modules() if isinstance(m, torch.nn.Linear) and m is not head]
-    size = getattr(found, "head_dim", None) or found.hidden_size // found.num_attention_heads
+    size = getattr(hf_config, "head_dim", None) or hf_config.hidden_size // hf_config.num_attention_heads
+    heads = hf_config.num_key_value_heads or hf_config.num_attention_heads
     return ModelShape(
         weights=sum(p.numel() for p in empty.parameters()),
         linear=sum(m.weight.numel() for m in linear),
         ends=sum(m.in_features + m.out_features for m in linear),
-        layers=found.num_hidden_layers,
-        cached=2 * found.num_hidden_layers * (found.num_key_value_heads or found.num_attention_heads) * size,
-        reach=found.max_position_embeddings,
+        layers=hf_config.num_hidden_layers,
+        cached=2 * hf_config.num_hidden_layers * heads * size,
+        reach=hf_config.max_position_embeddings,
         architecture=text,
     )
 

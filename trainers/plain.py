@@ -320,8 +320,8 @@ def replies_of(episodes: Sequence[Episode], rewards: Sequence[EpisodeReward]) ->
             continue
         for turn, arriving in zip(episode.turns, reward.arriving(), strict=True):
             for part in turn.completion.parts if turn.trainable else ():
-                ids, told = (part.prompt_ids, part.token_ids), (part.logprobs, part.choice_ids)
-                own += [Reply(episode.sample_id, number, turn.agent, *ids, *told)] if part.token_ids else []
+                ids, sampling = (part.prompt_ids, part.token_ids), (part.logprobs, part.choice_ids)
+                own += [Reply(episode.sample_id, number, turn.agent, *ids, *sampling)] if part.token_ids else []
             own[-1:] = [replace(last, reward=last.reward + arriving) for last in own[-1:]]
         replies += own
     return replies

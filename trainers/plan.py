@@ -191,7 +191,7 @@ def phases_of(
     """
     base, warmup, rl = config.trainer.base, config.trainer.warmup, config.trainer.rl
     cases, call = system.cases, counted.tokens / max(counted.calls, 1)
-    found: list[PlanPhase] = []
+    phases: list[PlanPhase] = []
 
     def add(name: str, episodes: Plays, trained: float, held: float, passes: float = 0.0, rules: float = 0.0) -> None:
         """episodes: played by the model; trained: tokens; passes: forward passes over tokens besides; rules: episodes
@@ -204,7 +204,7 @@ def phases_of(
             seconds = (read + passes) / speed.read + trained / speed.train
             seconds += sum(n * (of.steps * speed.step + of.rows * speed.row + of.seconds) for n, of in plays)
             seconds = (seconds + rules * counted.seconds) / processes
-        found.append(PlanPhase(name, calls, read + passes, sampled, trained, seconds, held))
+        phases.append(PlanPhase(name, calls, read + passes, sampled, trained, seconds, held))
 
     practice = system.training.pretraining
     packaged = isinstance(practice, DemoPretraining) and packaged_base(config, practice) is not None
@@ -239,7 +239,7 @@ def phases_of(
     ]
     rules = (len(asked) - len(models)) * tested
     add("evaluation", plays, 0, memory.get("evaluation", 0), rules=rules)
-    return found
+    return phases
 
 
 def _tokens(config: Config, pairs: Sequence[Any]) -> float:

@@ -107,9 +107,11 @@ class TrainingRun:
         self.folder.log(row)
         self.logger.log(row)
         if row["phase"] == "rl" and "eval/reward" in row:
-            print(f"update {row['step']:3d}  validation: {_shown(row, VALIDATED)}{self._left(row['step'])}", flush=True)
+            validation = _format_row(row, VALIDATED)
+            print(f"update {row['step']:3d}  validation: {validation}{self._left(row['step'])}", flush=True)
         elif row["phase"] == "rl":
-            print(f"update {row['step']:3d}  training:   {_shown(row, TRAINED)}{self._left(row['step'])}", flush=True)
+            training = _format_row(row, TRAINED)
+            print(f"update {row['step']:3d}  training:   {training}{self._left(row['step'])}", flush=True)
 
     def _left(self, step: int) -> str:
         """How much of the phase is left after an update, from the pace since this start's first one."""
@@ -195,7 +197,7 @@ def _train(config: Config, folder: RunFolder, resumed: bool, make_workers: MakeW
     _finish(run)
 
 
-def _shown(row: Mapping[str, Any], names: Mapping[str, str]) -> str:
+def _format_row(row: Mapping[str, Any], names: Mapping[str, str]) -> str:
     """The numbers of a row that are there, by the words they are shown under."""
     return "  ".join(f"{word} {row[key]:.3f}" for key, word in names.items() if row.get(key) is not None)
 
@@ -281,9 +283,9 @@ def _teach(run: TrainingRun, model: Any, tokenizer: Any, kept: Path) -> None:
 def _own_examples(system: System[Any], tokenizer: Any) -> TrainingExamples:
     """What the system has written down itself."""
     assert system.training.examples is not None  # _teach asks
-    found = system.training.examples(reader_of(tokenizer, None))
-    train, valid = tokenise_examples(tokenizer, found.train), tokenise_examples(tokenizer, found.valid)
-    return TrainingExamples(train, valid, {}, {"pairs": len(train), **found.about})
+    examples = system.training.examples(reader_of(tokenizer, None))
+    train, valid = tokenise_examples(tokenizer, examples.train), tokenise_examples(tokenizer, examples.valid)
+    return TrainingExamples(train, valid, {}, {"pairs": len(train), **examples.about})
 
 
 def _reinforce(run: TrainingRun, make_workers: MakeWorkers) -> None:
@@ -321,8 +323,8 @@ def _conclude(run: TrainingRun, summary: dict[str, Any]) -> None:
     about: dict[str, Any] = {"trained_on": _trained_on(run, kept.train)}
     about |= {"time": run.seconds, "resumed": run.resumed, "memory_gb": _peak_memory(), "commit": commit()}
     keep_groups(run.records, run.folder)
-    known = audited(run.records) | by_rarity(run.records, run.folder)
-    conclude(run.folder, {**summary, **examples.pop("summary", {}), **known, "lessons": examples, **about})
+    analyses = audited(run.records) | by_rarity(run.records, run.folder)
+    conclude(run.folder, {**summary, **examples.pop("summary", {}), **analyses, "lessons": examples, **about})
 
 
 def _trained_on(run: TrainingRun, examples: Sequence[TokenExample]) -> dict[str, int]:

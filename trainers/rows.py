@@ -93,14 +93,14 @@ def lookup_rows(system: System[Any], episode: Episode) -> list[Row]:
     for record in episode.trace:
         if not isinstance(record.effect, Retrieve) or not isinstance(record.result, Evidence):
             continue
-        found = [
+        passages = [
             {
                 "text": passage.text, "kind": passage.kind, "score": passage.score, "shown": passage.text in prompts,
                 "path": names[passage.partition] if 0 <= passage.partition < len(names) else None,
             }
             for passage in record.result.passages
         ]  # fmt: skip
-        rows.append({"query": record.effect.query, "found": found})
+        rows.append({"query": record.effect.query, "found": passages})
     return rows
 
 

@@ -55,7 +55,7 @@ def _rows(
     """What was accepted of some cases: one row each, with token ids of its replies."""
     if not cases:
         return []
-    found = sample_references(system, config, teacher, cases)
+    warmup = sample_references(system, config, teacher, cases)
     return [
         {
             "attempt": episode.attempt,
@@ -63,10 +63,10 @@ def _rows(
             "sample_id": episode.sample_id,
             "pairs": [[list(map(int, p.prompt_ids)), list(map(int, p.completion_ids))] for _, p in
                       tokenised(tokenizer, [episode])],
-            "reference": None if beside or episode.sample_id not in found.references
-                         else asdict(found.references[episode.sample_id]),
+            "reference": None if beside or episode.sample_id not in warmup.references
+                         else asdict(warmup.references[episode.sample_id]),
         }
-        for beside, episodes in enumerate((found.accepted, *found.rehearsed)) for episode in episodes
+        for beside, episodes in enumerate((warmup.accepted, *warmup.rehearsed)) for episode in episodes
     ]  # fmt: skip
 
 

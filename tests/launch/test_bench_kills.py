@@ -77,7 +77,7 @@ def test_a_training_that_cannot_go_on_is_told(script: Path, tmp_path: Path, monk
     campaign.left_alone("one")
     script.write_text("raise SystemExit(4)")
     campaign.struck("one")
-    assert campaign.told()["starts that failed without a kill"] == 1
+    assert campaign.summarise()["starts that failed without a kill"] == 1
     with pytest.raises(RuntimeError, match="2 starts have failed without a kill, the last with 4"):
         campaign.struck("one")
 

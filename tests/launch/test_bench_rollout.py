@@ -51,7 +51,7 @@ def test_both_loops_play_the_same_episodes(tokenizer):
     ours, other, corpora = Watched(Drawn()), Watched(Drawn()), (Corpus(), Corpus())
     _rollout(jobs(10), ours, corpora[0], 3, 4, 2)
     _lock_step(jobs(10), other, corpora[1], 3, 4, tokenizer)
-    assert ours.said == other.said and ours.said.total() > 30
+    assert ours.rows == other.rows and ours.rows.total() > 30
     asked = [Counter(request.query for batch in corpus.batches for request in batch) for corpus in corpora]
     assert asked[0] == asked[1] and asked[0]
 

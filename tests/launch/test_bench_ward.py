@@ -115,9 +115,9 @@ def test_a_decision_shows_what_is_known_and_no_more() -> None:
 
     played(look, PATIENTS[:20])
     for act in seen:
-        known: ward.Round = act.facts["round"]
-        assert known.high + known.low + len(known.open) == ward.OPEN
-        assert act.prompt.endswith(f"{known.tally} {'so' if act.role == 'predict' else 'next'} :")
+        state: ward.Round = act.facts["round"]
+        assert state.high + state.low + len(state.open) == ward.OPEN
+        assert act.prompt.endswith(f"{state.tally} {'so' if act.role == 'predict' else 'next'} :")
 
 
 @pytest.mark.parametrize(

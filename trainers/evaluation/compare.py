@@ -93,11 +93,13 @@ def compare(
             left_out[entry.name] = " ".join(str(error).split())
     if not built:
         raise BadInput("\n".join(f"{name}: {reason}" for name, reason in left_out.items()))
-    known = dict.fromkeys(variant for system, _, _ in built.values() for variant in system.variants)
-    if unknown := [name for name in wanted if name not in known]:
-        near = nearest(unknown[0], list(known))
+    all_variants = dict.fromkeys(variant for system, _, _ in built.values() for variant in system.variants)
+    if unknown := [name for name in wanted if name not in all_variants]:
+        near = nearest(unknown[0], list(all_variants))
         guess = f" Did you mean {near}?" if near else ""
-        raise BadInput(f"variants has {unknown[0]}, which no system here has: choose among {', '.join(known)}.{guess}")
+        raise BadInput(
+            f"variants has {unknown[0]}, which no system here has: choose among {', '.join(all_variants)}.{guess}"
+        )
     check_patients({name: system for name, (system, _, _) in built.items()})
     plays = {n: _chosen(s, wanted, find(config) if trained else None) for n, (s, config, trained) in built.items()}
     asking = [config for name, (s, config, _) in built.items() if any(map(s.asks_model, plays[name]))]
@@ -123,7 +125,7 @@ def compare(
 def _of_runs(entry: ComparedSystem, runs: Sequence[Path]) -> list[ComparedSystem]:
     """The entry with the folder of its trained run, as it is where there is none. A further run of the same system,
     trained another way, is an entry of its own, SYSTEM-FOLDER. BadInput for a run of another split."""
-    found: list[ComparedSystem] = []
+    entries: list[ComparedSystem] = []
     for run in runs:
         kept = kept_config(run)
         if kept is None:
@@ -139,11 +141,11 @@ def _of_runs(entry: ComparedSystem, runs: Sequence[Path]) -> list[ComparedSystem
                     f"{run} was trained with other values of {', '.join(f'{name}.{k}' for k in wrong)}: its patients "
                     "are split another way, so it cannot be compared here."
                 )
-        name = f"{entry.name}-{run.name}" if found else entry.name
-        found.append(ComparedSystem(name, replace(_as_trained(entry.config, kept), run_dir=str(run)), "", True))
-    if len({one.name for one in found}) < len(found):
+        name = f"{entry.name}-{run.name}" if entries else entry.name
+        entries.append(ComparedSystem(name, replace(_as_trained(entry.config, kept), run_dir=str(run)), "", True))
+    if len({one.name for one in entries}) < len(entries):
         raise BadInput(f"two runs of {entry.name} lie in folders of one name: rename one, as the table goes by them.")
-    return found or [entry]
+    return entries or [entry]
 
 
 def _as_trained(config: Config, kept: Mapping[str, Any]) -> Config:
@@ -197,11 +199,13 @@ def _chosen(system: System[Any], wanted: Sequence[str], run: RunStages | None) -
 def _part(system: System[Any], config: Config, variants: Sequence[Variant], trained: bool) -> SystemResults:
     use_cores(config.threads)
     # without a run named in runs=[...] nothing that lies in a default folder is taken for one
-    found = find(config) if trained or config.eval.checkpoint else RunStages(Path(config.run_dir) / "untrained", None)
+    run_stages = (
+        find(config) if trained or config.eval.checkpoint else RunStages(Path(config.run_dir) / "untrained", None)
+    )
     with TemporaryDirectory(prefix="ghar-compare-") as scratch:
-        rows = {name: list(made) for name, made in played(system, config, found, variants, Path(scratch))}
-    answered = answered_by(system, found, variants)
-    if not found.sft:  # nothing was trained in this run folder
+        rows = {name: list(made) for name, made in played(system, config, run_stages, variants, Path(scratch))}
+    answered = answered_by(system, run_stages, variants)
+    if not run_stages.sft:  # nothing was trained in this run folder
         answered = {name: f"{who} (untrained)" if who == "base" else who for name, who in answered.items()}
     return SystemResults(system, config, {v.name: rows[v.name] for v in variants}, answered)
 
@@ -254,9 +258,9 @@ def _conclude(
 def _ceilings(parts: Mapping[str, SystemResults], shared: set[str]) -> dict[str, float] | None:
     """Best possible accuracies on the samples that all systems have, of the first system that knows them."""
     for part in parts.values():
-        found = part.system.truth.upper_bounds([case for case in part.system.cases.test if case.sample_id in shared])
-        if found is not None:
-            return dict(found)
+        bounds = part.system.truth.upper_bounds([case for case in part.system.cases.test if case.sample_id in shared])
+        if bounds is not None:
+            return dict(bounds)
     return None
 
 

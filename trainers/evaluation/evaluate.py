@@ -26,7 +26,7 @@ from ghar.metrics.runfolder import RunFolder, write_whole
 from ghar.privacy import ask_gate, keep_log
 from ghar.rewards.normalise import RunningNormaliser
 from ghar.trainers.evaluation.leakage import audited, by_rarity, keep_groups
-from ghar.trainers.evaluation.playing import EvaluationRun, known, threshold, with_all
+from ghar.trainers.evaluation.playing import EvaluationRun, has_probabilities, threshold, with_all
 from ghar.trainers.evaluation.predictions import samples_of, write_predictions
 from ghar.trainers.evaluation.report import conclude
 from ghar.trainers.evaluation.train_test_overlap import check_overlap
@@ -91,17 +91,17 @@ def _evaluate(config: Config) -> dict[str, Any]:
     return on_main(end)
 
 
-def _opened(config: Config, found: Print) -> RunFolder:
+def _opened(config: Config, fingerprint: Print) -> RunFolder:
     """The run's folder; of a run of other samples a folder of its own below it, so that no numbers are replaced by
     those of other patients."""
     folder = RunFolder.open(Path(config.run_dir))
     kept = data_of(folder)
-    wrong = [] if kept is None else differences(kept, found, texts=False)
+    wrong = [] if kept is None else differences(kept, fingerprint, texts=False)
     if wrong:
-        folder = RunFolder.open(folder.path / OTHERS / name_of(found))
+        folder = RunFolder.open(folder.path / OTHERS / name_of(fingerprint))
         print(f"This run is of other data ({'; '.join(wrong)}): the numbers go to {folder.path}.")
     if kept is None or (wrong and data_of(folder) is None):
-        hold_data(folder, found)
+        hold_data(folder, fingerprint)
     if not (folder.path / "config.yaml").exists():
         folder.write_config(as_yaml(config))
     (folder.path / "episodes" / ".of").unlink(missing_ok=True)  # a resumed training must not take ours for its own
@@ -112,8 +112,8 @@ def table_of(system: System[Any], records: Records) -> System[Any]:
     """The system with all that an evaluation puts into its table: what stands beside it, RLlib's policy, and variants
     that show chosen examples."""
     config = records.config
-    shown = with_rllib(with_baselines(with_method(system, config), records), config)
-    return with_selected(shown, records, config.eval.variants or ())
+    extended_system = with_rllib(with_baselines(with_method(system, config), records), config)
+    return with_selected(extended_system, records, config.eval.variants or ())
 
 
 def with_method(system: System[Any], config: Config) -> System[Any]:
@@ -156,25 +156,25 @@ def evaluate_system(system: System[Any], config: Config, folder: RunFolder, resu
     What a killed evaluation of the same weights under the same configuration has played is not played again. resume:
     nor are whole variants that an earlier one has finished.
     """
-    found, parts = on_main(lambda: find(config)), folder.path / "episodes" / ".parts"
+    run_stages, parts = on_main(lambda: find(config)), folder.path / "episodes" / ".parts"
     names = config.eval.variants or system.listed
     wanted = [system.variant(name) for name in names]
-    of = weights_and_keys(config, found)
+    of = weights_and_keys(config, run_stages)
     done = on_main(lambda: _finished(folder, of) if resume else [])
     claim(parts, f"{of} {derive_seed([case.sample_id for case in system.cases.test]):016x}")
     finished = [name for name in names if name in done]
     on_main(lambda: [print(f"Episodes of {name}: finished by an earlier start.") for name in finished])
     judged: dict[str, Any] = {}
     left = [variant for variant in wanted if variant.name not in finished]
-    for name, rows in played(system, config, found, left, parts, judged, temperatures=True):
+    for name, rows in played(system, config, run_stages, left, parts, judged, temperatures=True):
         on_main(lambda name=name, rows=rows: folder.write_episodes(name, rows))
 
     def summed() -> dict[str, Any]:
         rows = {name: lean(folder, name) for name in names}
-        summary = summary_of(system, config, rows, answered_by(system, found, wanted)) | judged
-        if found.step is not None:
-            summary["weights_step"] = checkpoint.step_number(found.step)
-        sizes = (model_size(folder, config.model.path) for folder in _model_folders(config, found))
+        summary = summary_of(system, config, rows, answered_by(system, run_stages, wanted)) | judged
+        if run_stages.step is not None:
+            summary["weights_step"] = checkpoint.step_number(run_stages.step)
+        sizes = (model_size(folder, config.model.path) for folder in _model_folders(config, run_stages))
         summary["model"] = next(filter(None, sizes), None)
         shutil.rmtree(parts)
         return summary
@@ -182,10 +182,10 @@ def evaluate_system(system: System[Any], config: Config, folder: RunFolder, resu
     return on_main(summed)
 
 
-def _model_folders(config: Config, found: RunStages) -> list[Path]:
+def _model_folders(config: Config, run_stages: RunStages) -> list[Path]:
     """Folders in which the model that answers may be saved."""
     named = (config.eval.checkpoint, config.model.path)
-    return [found.home / SFT, *(Path(name) for name in named if name is not None), found.home / BASE]
+    return [run_stages.home / SFT, *(Path(name) for name in named if name is not None), run_stages.home / BASE]
 
 
 def lean(folder: RunFolder, name: str) -> list[Row]:
@@ -197,15 +197,15 @@ def lean(folder: RunFolder, name: str) -> list[Row]:
     ]
 
 
-def answered_by(system: System[Any], found: RunStages, wanted: Sequence[Variant]) -> dict[str, str]:
+def answered_by(system: System[Any], run_stages: RunStages, wanted: Sequence[Variant]) -> dict[str, str]:
     """Which weights answered each variant."""
-    return {v.name: found.names(v.who) if system.asks_model(v) else v.who or "no one" for v in wanted}
+    return {v.name: run_stages.names(v.who) if system.asks_model(v) else v.who or "no one" for v in wanted}
 
 
 def played(
     system: System[Any],
     config: Config,
-    found: RunStages,
+    run_stages: RunStages,
     wanted: Sequence[Variant],
     home: Path,
     judged: dict[str, Any] | None = None,
@@ -217,8 +217,8 @@ def played(
     judged: takes what the system asks the model of its main variant (`Reporting.judge`), in process 0.
     temperatures: fit one to each trained variant on validation cases.
     """
-    stage_for = {v.name: found.names(v.who) if system.asks_model(v) else "" for v in wanted}
-    running, named = _running(system, config, found), set(stage_for.values()) - {""}
+    stage_for = {v.name: run_stages.names(v.who) if system.asks_model(v) else "" for v in wanted}
+    running, named = _running(system, config, run_stages), set(stage_for.values()) - {""}
     # the policy after RL is made from the one after SFT, in place
     stages = [*sorted(named - set(LAST)), *(stage for stage in LAST if stage in named)]
     if not stages:
@@ -226,7 +226,7 @@ def played(
         if judged is not None:
             judged |= _judged(home, None)
         return
-    with answering(config, system, found, named) as opened:
+    with answering(config, system, run_stages, named) as opened:
         for stage in stages:
             with opened(stage) as answers:
                 own = system.read_by(answers.reader)
@@ -241,7 +241,7 @@ def played(
                 for variant in (v for v in wanted if stage_for[v.name] == stage):
                     read = playing.play(variant, answers.policy, "test", ranker)
                     extra = {}
-                    if temperatures and stage != "base" and ranker is not None and known(read()):
+                    if temperatures and stage != "base" and ranker is not None and has_probabilities(read()):
                         extra = playing.fitted(variant, answers.policy, ranker)
                     yield variant.name, with_all(extra, read())
 
@@ -261,7 +261,7 @@ def _by_rules(playing: EvaluationRun, wanted: Sequence[Variant]) -> Iterator[tup
             made[variant.who] = playing.system.fixed[variant.who]() if variant.who else NoPolicy()
         read = playing.play(variant, made[variant.who], "test")
         extra = {}
-        if not variant.who and known(read()):  # fitted, quick to ask
+        if not variant.who and has_probabilities(read()):  # fitted, quick to ask
             judged = list(playing.play(variant, made[variant.who], "valid")())
             extra = threshold(judged, playing.system.task.labels)
         yield variant.name, with_all(extra, read())
@@ -294,8 +294,10 @@ def summary_of(
         "before": next((name for name in rows if system.variants[name].who == "sft"), None),
         "base": next(iter(bases), None),
         "answered_by": dict(stages),
-        "neutralised": {name: sum(row.get("neutralised", 0) for row in found) for name, found in rows.items()},
-        "policies": {name: summarise(system, found, **draw) for name, found in rows.items()},
+        "neutralised": {
+            name: sum(row.get("neutralised", 0) for row in variant_rows) for name, variant_rows in rows.items()
+        },
+        "policies": {name: summarise(system, variant_rows, **draw) for name, variant_rows in rows.items()},
         "differences": {f"{a} - {b}": compare(rows[a], rows[b], **draw) for a, b in pairs},
         **system.report.summary(rows),
     }
@@ -313,17 +315,18 @@ def _is_base(variant: Variant, main: Variant) -> bool:
     return variant.who == "base" and variant.spec == main.spec
 
 
-def _running(system: System[Any], config: Config, found: RunStages) -> RunningNormaliser | None:
+def _running(system: System[Any], config: Config, run_stages: RunStages) -> RunningNormaliser | None:
     """The normaliser as training left it."""
     running = running_of(system)
-    if running is not None and found.step is not None:
-        running.load_state_dict(checkpoint.state_of(found.step)["running"])
+    if running is not None and run_stages.step is not None:
+        running.load_state_dict(checkpoint.state_of(run_stages.step)["running"])
     return running
 
 
-def weights_and_keys(config: Config, found: RunStages) -> str:
+def weights_and_keys(config: Config, run_stages: RunStages) -> str:
     """Name all that an evaluation's episodes depend on, besides the samples."""
-    kept = [found.step] if found.step is not None else sorted(p.parent for p in found.home.glob(f"*/{MANIFEST}"))
+    step, home = run_stages.step, run_stages.home
+    kept = [step] if step is not None else sorted(p.parent for p in home.glob(f"*/{MANIFEST}"))
     weights = [(step / MANIFEST).read_text() for step in kept]
     return f"{derive_seed(weights, asdict(config)):016x}"
 

@@ -29,12 +29,12 @@ def label_probabilities(
     pairs = {i: [(slot[0], candidate) for candidate in slot[1]] for i, slot in slots.items() if slot is not None}
     flat = iter(score_shared(engine, [pair for some in pairs.values() for pair in some]))
     scores = {i: [next(flat) for _ in some] for i, some in pairs.items()}
-    found = {
+    probabilities = {
         i: _along_tree([ids for _, ids in pairs[i]], own) if _was_chosen(episodes[i])
-        else tuple(softmax([sum(told) for told in own]).tolist())
+        else tuple(softmax([sum(logprobs) for logprobs in own]).tolist())
         for i, own in scores.items()
     }  # fmt: skip
-    return [found.get(i) for i in range(len(episodes))]
+    return [probabilities.get(i) for i in range(len(episodes))]
 
 
 def _was_chosen(episode: Episode) -> bool:
@@ -48,15 +48,15 @@ def _along_tree(labels: Sequence[Sequence[int]], scores: Sequence[Sequence[float
 
     labels: token ids; scores: log-probability of each of them, unrestricted.
     """
-    found = []
+    probabilities = []
     for ids, own in zip(labels, scores, strict=True):
         total = 0.0
-        for n, told in enumerate(own):
+        for n, logprob in enumerate(own):
             allowed = {other[n]: theirs[n] for other, theirs in zip(labels, scores, strict=True)
                        if len(other) > n and tuple(other[:n]) == tuple(ids[:n])}  # fmt: skip
-            total += told - float(logsumexp(list(allowed.values())))  # type: ignore[arg-type]
-        found.append(math.exp(total))
-    return tuple(found)
+            total += logprob - float(logsumexp(list(allowed.values())))  # type: ignore[arg-type]
+        probabilities.append(math.exp(total))
+    return tuple(probabilities)
 
 
 def _slot(
@@ -107,7 +107,7 @@ def _place(text: str, labels: Sequence[str], label: int) -> tuple[Sequence[str],
 def _mentions(text: str, name: str) -> list[int]:
     """Find where a text names a label, as a word of its own."""
     pattern = rf"(?<![a-z0-9]){re.escape(name.lower())}(?![a-z0-9])"
-    return [found.start() for found in re.finditer(pattern, small(text))]
+    return [match.start() for match in re.finditer(pattern, small(text))]
 
 
 def _deciding(episode: Episode) -> Completion | None:

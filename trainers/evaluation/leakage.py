@@ -21,8 +21,8 @@ LEAKS = 0.05  # share of samples from which on a page warns
 
 def audited(records: Records) -> dict[str, Any]:
     """What summary.json holds under "audit" for a task of visits; other tasks' systems say it themselves."""
-    found = records.exposures()
-    return {"audit": as_plain(records.config.data.leakage, found)} if found else {}
+    exposures = records.exposures()
+    return {"audit": as_plain(records.config.data.leakage, exposures)} if exposures else {}
 
 
 def by_rarity(records: Records, folder: RunFolder) -> dict[str, Any]:
@@ -32,14 +32,14 @@ def by_rarity(records: Records, folder: RunFolder) -> dict[str, Any]:
         return {}
     groups = rarity_groups(records.splits.train, records.splits.test)
     group_of = {sample.sample_id: name for name, samples in groups.items() for sample in samples}
-    found: dict[str, dict[str, list[float]]] = {}
+    rarity: dict[str, dict[str, list[float]]] = {}
     for variant in folder.episode_names():
         right: dict[str, list[bool]] = {name: [] for name in groups}
         for row in folder.episodes(variant):
             if row.get("split") == "test" and row["sample_id"] in group_of:
                 right[group_of[row["sample_id"]]].append(bool(row["correct"]))
-        found[variant] = {name: [len(own), sum(own) / len(own)] for name, own in right.items() if own}
-    return {"rarity": found}
+        rarity[variant] = {name: [len(own), sum(own) / len(own)] for name, own in right.items() if own}
+    return {"rarity": rarity}
 
 
 def keep_groups(records: Records, folder: RunFolder) -> None:
@@ -56,10 +56,10 @@ def keep_groups(records: Records, folder: RunFolder) -> None:
 
 def in_words(summary: Mapping[str, Any]) -> list[str]:
     """A sentence for each mode; none where a run has no audit."""
-    found = summary.get("audit") or {}
+    audit = summary.get("audit") or {}
     sentences = []
-    for mode, row in (found.get("modes") or {}).items():
-        used = " (this run)" if mode == found["used"] else ""
+    for mode, row in (audit.get("modes") or {}).items():
+        used = " (this run)" if mode == audit["used"] else ""
         sentences.append(
             f"leak score of {mode}{used}: {row['leak_score']:.2f}; of {row['facts']:,} facts shown {row['late']:,} "
             f"were recorded after the prediction and {row['with_outcome']:,} only with the outcome"
@@ -70,8 +70,8 @@ def in_words(summary: Mapping[str, Any]) -> list[str]:
 def section(summary: Mapping[str, Any]) -> list[ReportSection]:
     """The parts of report.html; nothing where a run has none."""
     titles = summary.get("titles") or {}
-    found = {name: groups for name, groups in (summary.get("rarity") or {}).items() if groups}
-    rarity = {titles.get(name, name): found[name] for name in (*titles, *found) if name in found}
+    by_variant = {name: groups for name, groups in (summary.get("rarity") or {}).items() if groups}
+    rarity = {titles.get(name, name): by_variant[name] for name in (*titles, *by_variant) if name in by_variant}
     return [*_exposed(summary.get("audit") or {}), *_rare(rarity)]
 
 
@@ -82,9 +82,9 @@ def _rare(rarity: Mapping[str, Any]) -> list[ReportSection]:
     return [ReportSection("Rare and common diseases", html)]
 
 
-def _exposed(found: Mapping[str, Any]) -> list[ReportSection]:
-    if not found:
+def _exposed(audit: Mapping[str, Any]) -> list[ReportSection]:
+    if not audit:
         return []
-    leaks = found["modes"].get(found["used"], {}).get("leak_score", 0) >= LEAKS
-    html = render_section("ghar.metrics", "templates/audit.html", used=found["used"], modes=found["modes"], leaks=leaks)
+    leaks = audit["modes"].get(audit["used"], {}).get("leak_score", 0) >= LEAKS
+    html = render_section("ghar.metrics", "templates/audit.html", used=audit["used"], modes=audit["modes"], leaks=leaks)
     return [ReportSection("What was known when", html)]

@@ -53,24 +53,26 @@ class EvaluationRun:
         their `threshold`; {} where no one knows how probable a label was."""
         judged = list(self.play(variant, policy, "valid", ranker, self.config.trainer.rl.eval_samples)())
         labels = self.system.task.labels
-        return {"temperature": temperature(judged, labels), **threshold(judged, labels)} if known(judged) else {}
+        if not has_probabilities(judged):
+            return {}
+        return {"temperature": temperature(judged, labels), **threshold(judged, labels)}
 
 
 def threshold(judged: Sequence[Row], labels: Sequence[str]) -> dict[str, float]:
     """{"threshold": the probability of class 1 from which on to say yes: that of the highest F1 on validation rows}; {}
     where there are not two labels, or no probabilities."""
-    known = [row for row in judged if row["label_probabilities"] is not None]
-    if len(labels) != 2 or not known:
+    rows = [row for row in judged if row["label_probabilities"] is not None]
+    if len(labels) != 2 or not rows:
         return {}
-    truth = [labels.index(row["label"]) for row in known]
-    return {"threshold": best_threshold(truth, [min(1.0, row["label_probabilities"][1]) for row in known])}
+    truth = [labels.index(row["label"]) for row in rows]
+    return {"threshold": best_threshold(truth, [min(1.0, row["label_probabilities"][1]) for row in rows])}
 
 
 def with_all(extra: Mapping[str, float], rows: Iterable[Row]) -> Iterator[Row]:
     return ({**row, **extra} for row in rows)
 
 
-def known(rows: Iterable[Row]) -> bool:
+def has_probabilities(rows: Iterable[Row]) -> bool:
     """Whether anybody knows how probable a label was."""
     return any(row["label_probabilities"] is not None for row in rows)
 

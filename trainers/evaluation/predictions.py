@@ -66,11 +66,11 @@ def write_predictions(
     base = sum(sample.label for sample in samples.train) / len(samples.train)
     by_id = {sample.sample_id: sample for sample in samples.test}
     written, unanswered = [], {}
-    for name, found in rows.items():
-        known = [row for row in found if row["sample_id"] in by_id]
-        unanswered[name] = sum(row["prediction"] not in labels for row in known)
+    for name, variant_rows in rows.items():
+        test_rows = [row for row in variant_rows if row["sample_id"] in by_id]
+        unanswered[name] = sum(row["prediction"] not in labels for row in test_rows)
         written.append(place / f"{name}.parquet")
-        _write_table(folder, written[-1], _frame(known, by_id, labels, base))
+        _write_table(folder, written[-1], _frame(test_rows, by_id, labels, base))
     parts = {"train": samples.train, "tuning": samples.valid, "held_out": samples.test}
     split = {sample.subject_id: part for part, own in parts.items() for sample in own}
     people = {"subject_id": sorted(split), "split": [split[subject] for subject in sorted(split)]}
@@ -133,7 +133,7 @@ def outside_rows(
     if samples is None or len(system.task.labels) != 2:
         raise BadInput(f"predictions={outside.name}: only tasks of visits with two answers have such files.")
     frame = read_predictions(outside.path)
-    found = {(subject, at): row for subject, at, *row in frame.select(*KEYS, *PREDICTED).iter_rows()}
+    predictions = {(subject, at): row for subject, at, *row in frame.select(*KEYS, *PREDICTED).iter_rows()}
     cases: dict[str, Any] = {case.sample_id: case for case in system.cases.test}
     named = Variant(NAME, str(outside.path.name), who="")
     report = replace(system.report, listed=None, numbers=None, answer=None, row=lambda episode, case, variant: {})
@@ -144,8 +144,8 @@ def outside_rows(
     rows, wrong = [], 0
     for sample in samples.test:
         key: tuple[int, datetime] = sample.subject_id, sample.prediction_time
-        if key in found and sample.sample_id in cases:
-            truth, value, chance = found[key]
+        if key in predictions and sample.sample_id in cases:
+            truth, value, chance = predictions[key]
             wrong += truth != (sample.label == 1)
             shares = None if chance is None else (1 - chance, chance)
             episode = Episode(sample.sample_id, 0, Prediction(int(value), probabilities=shares))

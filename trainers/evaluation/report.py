@@ -24,12 +24,12 @@ WIDTH = 100  # of a terminal
 COLUMN = 25  # of a number with its interval, and a space
 
 
-def conclude(folder: RunFolder, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Put what an evaluation `found` into summary.json, print it and write the page.
+def conclude(folder: RunFolder, results: Mapping[str, Any]) -> dict[str, Any]:
+    """Put the `results` of an evaluation into summary.json, print it and write the page.
 
     Returns the whole summary; what else a training had written into it stays.
     """
-    summary = {**(folder.summary() or {}), **found}
+    summary = {**(folder.summary() or {}), **results}
     judged = verdicts(summary, folder.metrics(), summary.get("main"))
     summary["verdicts"] = as_json(judged)
     folder.write_summary(summary)
@@ -78,14 +78,14 @@ def table(summary: Mapping[str, Any]) -> str:
         for name, numbers in policies.items()
         if numbers.get("errors")
     ]
-    prose = [f"model: {said}" for said in (size_in_words(summary),) if said]
-    prose += [f"trained on {said}" for said in (budget_in_words(summary),) if said]
-    prose += [said for said in (base_in_words(summary),) if said]
+    prose = [f"model: {sentence}" for sentence in (size_in_words(summary),) if sentence]
+    prose += [f"trained on {sentence}" for sentence in (budget_in_words(summary),) if sentence]
+    prose += [sentence for sentence in (base_in_words(summary),) if sentence]
     prose += [f"ceiling on accuracy: {ceiling}" for ceiling in in_words(summary)]
     prose += in_sentences(summary)
     for state in ("bad", "doubtful"):
-        found = [v for v in summary.get("verdicts") or () if v["state"] == state]
-        prose += [f"{state}: {v['about']}: {v['sentence']}" for v in found]
+        state_verdicts = [v for v in summary.get("verdicts") or () if v["state"] == state]
+        prose += [f"{state}: {v['about']}: {v['sentence']}" for v in state_verdicts]
     if summary["generated"]:
         prose.append("These patients are generated; the numbers say nothing about real ones.")
     lines += [part for text in prose for part in textwrap.wrap(text, WIDTH, subsequent_indent="  ")]

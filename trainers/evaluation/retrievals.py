@@ -84,12 +84,12 @@ def _check_data(system: System[Any], records: Records, folder: RunFolder) -> Non
 
 
 def _decisions(
-    system: System[Any], config: Config, found: RunStages, stage: str, parts: Path
+    system: System[Any], config: Config, run_stages: RunStages, stage: str, parts: Path
 ) -> list[tuple[str, bool | None]]:
     """Each sample that a teacher tries, and whether it was retrieved for. Whole episodes stay on the disk."""
     ids = [case.sample_id for case in teacher_cases(system, config)]
-    claim(parts, f"{weights_and_keys(config, found)} {derive_seed(ids):016x}")
-    with answering(config, system, found, {stage}) as opened, opened(stage) as answers:
+    claim(parts, f"{weights_and_keys(config, run_stages)} {derive_seed(ids):016x}")
+    with answering(config, system, run_stages, {stage}) as opened, opened(stage) as answers:
         own = system.read_by(answers.reader)
         run, cases = EvaluationRun(own, config, None, parts), teacher_cases(own, config)
         read = run.play(own.variants[own.main], answers.policy, "train", cases=cases)

@@ -57,21 +57,21 @@ class RunStages:
         return self.sft and not (self.home / stage / "config.json").is_file()
 
 
-def lacking_variants(system: System[Any], found: RunStages, named: Sequence[str] = ()) -> list[str]:
+def lacking_variants(system: System[Any], run_stages: RunStages, named: Sequence[str] = ()) -> list[str]:
     """List the variants whose stage (`Training.stages`) the run lacks: the base model would answer in their name.
 
     named: variants asked for by name. BadInput where one of these lacks its stage; listed ones are printed.
     """
     stages = system.training.stages
     variants = [system.variant(name) for name in named or system.listed]
-    lacking = [variant for variant in variants if variant.who in stages and found.lacks(variant.who)]
+    lacking = [variant for variant in variants if variant.who in stages and run_stages.lacks(variant.who)]
     if named and lacking:
         raise BadInput(
-            f"{found.home / lacking[0].who} does not exist, whose weights play {lacking[0].name}: leave this variant "
-            "out, or train the run again with it."
+            f"{run_stages.home / lacking[0].who} does not exist, whose weights play {lacking[0].name}: leave this "
+            "variant out, or train the run again with it."
         )
     for variant in lacking:
-        print(f"{variant.name} is left out: {found.home / variant.who}, whose weights play it, does not exist.")
+        print(f"{variant.name} is left out: {run_stages.home / variant.who}, whose weights play it, does not exist.")
     return [variant.name for variant in lacking]
 
 
@@ -102,21 +102,21 @@ def find(config: Config) -> RunStages:
     )
 
 
-def load_base(config: Config, system: System[Any], found: RunStages) -> tuple[Any, Any]:
+def load_base(config: Config, system: System[Any], run_stages: RunStages) -> tuple[Any, Any]:
     """Model and tokenizer before any training: a saved one, the run's own base, or one that has learned nothing."""
-    if config.eval.checkpoint and found.step is None:
+    if config.eval.checkpoint and run_stages.step is None:
         return load_stage(Path(config.eval.checkpoint), config)
     if config.model.path is not None:
         check_saved(Path(config.model.path))
         return load_configured(config)
-    if (found.home / BASE / "config.json").is_file():
-        return load_stage(found.home / BASE, config)
+    if (run_stages.home / BASE / "config.json").is_file():
+        return load_stage(run_stages.home / BASE, config)
     return untrained(config, list(system.training.texts()), (), base_seed(config))
 
 
 @contextmanager
 def answering(
-    config: Config, system: System[Any], found: RunStages, stages: set[str]
+    config: Config, system: System[Any], run_stages: RunStages, stages: set[str]
 ) -> Iterator[Callable[[str], Any]]:
     """For the duration, a function from a stage among `stages` to a context manager of `AnsweringModel`.
 
@@ -126,9 +126,11 @@ def answering(
         with without_weights(config, system.origin.credentialed) as engine:
             yield lambda stage: _given(AnsweringModel(EnginePolicy(engine, 0, config.env.decisions), WORDS, None))
         return
-    shared = _Shared(config, system.agents, found) if stages & set(LAST) else None
+    shared = _Shared(config, system.agents, run_stages) if stages & set(LAST) else None
     try:
-        yield lambda stage: shared.stage(stage) if shared and stage in LAST else _saved(config, system, found, stage)
+        yield lambda stage: (
+            shared.stage(stage) if shared and stage in LAST else _saved(config, system, run_stages, stage)
+        )
     finally:
         if shared is not None:
             shared.engine.close()
@@ -140,11 +142,11 @@ def _given(answers: AnsweringModel) -> Iterator[AnsweringModel]:
 
 
 @contextmanager
-def _saved(config: Config, system: System[Any], found: RunStages, stage: str) -> Iterator[AnsweringModel]:
+def _saved(config: Config, system: System[Any], run_stages: RunStages, stage: str) -> Iterator[AnsweringModel]:
     if stage == "base":
-        model, tokenizer = load_base(config, system, found)
+        model, tokenizer = load_base(config, system, run_stages)
     else:
-        model, tokenizer = load_stage(found.home / stage, config)
+        model, tokenizer = load_stage(run_stages.home / stage, config)
     engine = make_engine(config, model, tokenizer)
     try:
         with serving(engine, model, 0):
@@ -156,9 +158,9 @@ def _saved(config: Config, system: System[Any], found: RunStages, stage: str) ->
 class _Shared:
     """An engine for a run's policy after the warm-up and after RL."""
 
-    def __init__(self, config: Config, agents: tuple[str, ...], found: RunStages) -> None:
-        self.config, self.agents, self.found = config, agents, found
-        self.model, self.tokenizer = load_sft(config, found.home)
+    def __init__(self, config: Config, agents: tuple[str, ...], run_stages: RunStages) -> None:
+        self.config, self.agents, self.run_stages = config, agents, run_stages
+        self.model, self.tokenizer = load_sft(config, run_stages.home)
         self.engine: Any = make_engine(config, self.model, self.tokenizer)
         self.actor: Any = None
 
@@ -174,9 +176,10 @@ class _Shared:
 
     def _trained(self) -> Any:
         if self.actor is None:
-            assert self.found.step is not None  # Found.names gives "trained" only then
+            step, home = self.run_stages.step, self.run_stages.home
+            assert step is not None  # RunStages.names gives "trained" only then
             self.actor = make_actor(self.config, self.model, self.agents, learns=False)
-            kept = checkpoint.load(self.found.step, identity(self.config, self.actor, self.tokenizer, self.found.home))
+            kept = checkpoint.load(step, identity(self.config, self.actor, self.tokenizer, home))
             self.actor.load_trainable_state(kept.weights)
         return self.actor
 

@@ -89,12 +89,12 @@ def start_ray(cores: int | None = None, quiet: bool = True, names: bool = True) 
 
 def _orphans() -> list[psutil.Process]:
     """Return the processes of Ray whose driver was killed: the agents look only now and then whether it lives."""
-    found = []
+    orphans = []
     for one in psutil.process_iter():
         with suppress(psutil.Error, OSError):  # gone by now, or of another user
             if _is_rays(one) and _sees_our_files(one) and scratch.is_abandoned(Path(one.environ().get("TMPDIR", ""))):
-                found.append(one)
-    return found
+                orphans.append(one)
+    return orphans
 
 
 def _sees_our_files(process: psutil.Process) -> bool:
@@ -104,12 +104,12 @@ def _sees_our_files(process: psutil.Process) -> bool:
 
 def _own_processes() -> list[psutil.Process]:
     """Return the processes of Ray below this one: gcs_server, raylet, monitor, dashboard, workers."""
-    found = []
+    processes = []
     for child in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):  # gone by now
             if _is_rays(child):
-                found.append(child)
-    return found
+                processes.append(child)
+    return processes
 
 
 def _is_rays(process: psutil.Process) -> bool:

@@ -103,8 +103,8 @@ class ActorCritic(nn.Module):
     def parameter_groups(self, lr: float, value_lr: float) -> list[dict[str, Any]]:
         """Groups for an optimiser: the policy at `lr`, the value heads at `value_lr`."""
         heads = list(self.heads.parameters())
-        known = {id(p) for p in heads}
-        policy = [p for p in self._trainable if id(p) not in known]
+        head_ids = {id(p) for p in heads}
+        policy = [p for p in self._trainable if id(p) not in head_ids]
         return [{"params": policy, "lr": lr}, {"params": heads, "lr": value_lr}]
 
     @property

@@ -61,7 +61,7 @@ def batch_report(
         report["train/completed_decisions"] = float(np.mean(completed))
     for term in outcomes[0].reward.terms:
         report[f"train/reward/{term}"] = float(np.mean([o.reward.terms[term] for o in outcomes]))
-    known = [o.needs == o.retrieved for o in outcomes if o.needs is not None]
-    if known:
-        report["train/when_correct"] = float(np.mean(known))
+    when_correct = [o.needs == o.retrieved for o in outcomes if o.needs is not None]
+    if when_correct:
+        report["train/when_correct"] = float(np.mean(when_correct))
     return report

@@ -190,15 +190,15 @@ class Critic:
     @torch.no_grad()
     def values(self, states: Sequence[State]) -> list[Array]:
         """V of each episode's states, float32 [n], in units of reward. Every process must call it."""
-        found: list[Array] = [np.zeros(0, np.float32)] * len(states)
+        values: list[Array] = [np.zeros(0, np.float32)] * len(states)
         with self._whole(), self.reader.reading():
             for index in self._micro(states):
                 part = [states[i] for i in index]
                 scaled, agent = self._scaled(part, self.reader)
-                told = self.head.value(scaled, agent).cpu().numpy()
-                for i, own in zip(index, np.split(told, np.cumsum([len(s.position) for s in part])[:-1]), strict=True):
-                    found[i] = own
-        return found
+                flat = self.head.value(scaled, agent).cpu().numpy()
+                for i, own in zip(index, np.split(flat, np.cumsum([len(s.position) for s in part])[:-1]), strict=True):
+                    values[i] = own
+        return values
 
     def _scaled(self, states: Sequence[State], read: Callable[..., Tensor]) -> tuple[Tensor, Tensor]:
         """Scaled values of all states of a few episodes, one after the other, and who acts in them; both [n]."""
@@ -224,8 +224,8 @@ class Critic:
     def observe(self, states: Sequence[State], returns: Sequence[Array]) -> None:
         """Let mean and spread of all processes' returns follow this batch. Call it before `values` of the batch."""
         rows = gather_rows([np.stack([r, s.agent]) for s, r in zip(states, returns, strict=True)])
-        told, agent = np.concatenate(rows, axis=1)
-        self.head.observe(told, agent.astype(np.int64))
+        all_returns, agent = np.concatenate(rows, axis=1)
+        self.head.observe(all_returns, agent.astype(np.int64))
 
     def fit(self, states: Sequence[State], returns: Sequence[Array], rng: np.random.Generator) -> dict[str, float]:
         """Regress on `returns`, [n] for each episode: squared error in units of their spread, all states alike.
@@ -234,12 +234,12 @@ class Critic:
         """
         counts = gather(len(states))
         first, total = sum(counts[: rank()]), sum(counts)
-        told: list[float] = []
+        losses: list[float] = []
         for _ in range(self.cfg.epochs):
             for everyone in np.array_split(rng.permutation(total), min(self.cfg.minibatches, total)):
                 own = everyone[(everyone >= first) & (everyone < first + len(states))] - first
-                told.append(self._step([states[i] for i in own], [returns[i] for i in own]))
-        return {"critic/loss": told[-1], "critic/loss_first": told[0]}
+                losses.append(self._step([states[i] for i in own], [returns[i] for i in own]))
+        return {"critic/loss": losses[-1], "critic/loss_first": losses[0]}
 
     def _step(self, states: Sequence[State], returns: Sequence[Array]) -> float:
         count = sum(gather(sum(len(r) for r in returns)))
@@ -257,8 +257,8 @@ class Critic:
         loss = 0.0
         for k, index in enumerate(micros):
             scaled, agent = self._scaled([states[i] for i in index], self.sharded or self.reader)
-            told = torch.as_tensor(np.concatenate([returns[i] for i in index]), device=scaled.device)
-            error = (scaled - self.head.target(told.float(), agent)).square().sum() / count
+            flat_returns = torch.as_tensor(np.concatenate([returns[i] for i in index]), device=scaled.device)
+            error = (scaled - self.head.target(flat_returns.float(), agent)).square().sum() / count
             self._backward(error, last=k == passes - 1)
             loss += float(error.detach())
         for k in range(len(micros), passes):  # under ZeRO every process makes as many passes as the others

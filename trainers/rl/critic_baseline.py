@@ -67,8 +67,8 @@ class CriticBaseline:
             random_state=0,
             early_stopping=False,  # pyright: ignore[reportArgumentType]
         )
-        known, returns = (np.concatenate(column) for column in zip(*self.batches, strict=True))
-        return model.fit(known, returns).predict(numbers)
+        features, returns = (np.concatenate(column) for column in zip(*self.batches, strict=True))
+        return model.fit(features, returns).predict(numbers)
 
     def state(self) -> dict[str, Any]:
         """A copy, for a checkpoint."""

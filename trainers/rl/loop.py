@@ -114,27 +114,27 @@ class _Loop:
         if main:
             optimizer["yardstick"] = self.yardstick.state()
         if self.critic is not None:
-            told = self.critic.state(main)
-            optimizer |= {"critic": told} if main else {}
+            critic_state = self.critic.state(main)
+            optimizer |= {"critic": critic_state} if main else {}
             optimizer |= {"critic_own": self.critic.own_state()} if main or self.learner.parted else {}
         random = checkpoint.random_state(rl=self.rng)
         return Checkpoint(weights, optimizer, random, state, self.step, score, checkpoint.processes(), credentialed)
 
-    def go_on_from(self, found: Checkpoint, parts: Sequence[Mapping[str, Any]]) -> None:
+    def go_on_from(self, snapshot: Checkpoint, parts: Sequence[Mapping[str, Any]]) -> None:
         """parts: the optimiser states of all processes that saved, where they were another number; else ()."""
-        self.learner.change(lambda: self.actor.load_trainable_state(found.weights))
-        self.learner.load_state(found.optimizer["own"], _held(parts, "own"))
-        self.yardstick.load_state(found.optimizer["yardstick"])
+        self.learner.change(lambda: self.actor.load_trainable_state(snapshot.weights))
+        self.learner.load_state(snapshot.optimizer["own"], _held(parts, "own"))
+        self.yardstick.load_state(snapshot.optimizer["yardstick"])
         if self.critic is not None:
-            own = found.optimizer.get("critic_own", {})
-            self.critic.load_state(found.optimizer["critic"], own, _held(parts, "critic_own"))
-        checkpoint.restore_random(found.random, rl=self.rng)
+            own = snapshot.optimizer.get("critic_own", {})
+            self.critic.load_state(snapshot.optimizer["critic"], own, _held(parts, "critic_own"))
+        checkpoint.restore_random(snapshot.random, rl=self.rng)
         if self.running is not None:
-            self.running.load_state_dict(found.state["running"])
-        self.kl = found.state["kl"]
-        best = found.state["best"]
+            self.running.load_state_dict(snapshot.state["running"])
+        self.kl = snapshot.state["kl"]
+        best = snapshot.state["best"]
         self.best = -float("inf") if best is None else best
-        self.waited, self.upcoming, self.step = found.state["waited"], found.state["upcoming"], found.step + 1
+        self.waited, self.upcoming, self.step = snapshot.state["waited"], snapshot.state["upcoming"], snapshot.step + 1
 
 
 def _held(parts: Sequence[Mapping[str, Any]], name: str) -> list[dict[str, Any]]:
@@ -171,12 +171,12 @@ def reinforce(
     checkpoints, keep = folder.path / "checkpoints", checkpoint.KeepPolicy(config.keep_last, best=1)
     saving = CheckpointWriter(checkpoints, model, keep, room)
     loop = _Loop(learner, rng, running_of(system), saving, critic, rl.kl)
-    found = _newest(checkpoints, model, keep)
-    if found is not None:
-        parts = checkpoint.parts_of(checkpoints, found)
-        others = f", saved by {found.processes} processes (numbers differ by rounding)" if parts else ""
-        on_main(lambda: print(f"Resuming reinforcement learning after update {found.step} of {rl.updates}{others}."))
-        loop.go_on_from(found, parts)
+    snapshot = _newest(checkpoints, model, keep)
+    if snapshot is not None:
+        parts = checkpoint.parts_of(checkpoints, snapshot)
+        others = f", saved by {snapshot.processes} processes (numbers differ by rounding)" if parts else ""
+        on_main(lambda: print(f"Resuming reinforcement learning after update {snapshot.step} of {rl.updates}{others}."))
+        loop.go_on_from(snapshot, parts)
     on_main(lambda: folder.rewind("rl", loop.step - 1))
     with closing(workers), finishing("this update") as asked, saving:
         stop = False
@@ -224,8 +224,8 @@ def _is_evaluated(step: int, rl: RlConfig) -> bool:
 def _score(numbers: Mapping[str, Any], select: str) -> float:
     """The number that the best weights are chosen by; BadInput where an evaluation has none of that name."""
     if numbers.get(select) is None:
-        known = ", ".join(eval_metrics(numbers))
-        raise BadInput(f"trainer.rl.select={select} is no number of this system's evaluation, which gives {known}.")
+        names = ", ".join(eval_metrics(numbers))
+        raise BadInput(f"trainer.rl.select={select} is no number of this system's evaluation, which gives {names}.")
     return float(numbers[select][0])
 
 
@@ -263,13 +263,13 @@ def _update(about: TrainingInputs, loop: _Loop, workers: Workers) -> dict[str, f
     middle = time.monotonic()
     rewards = _reward(about, episodes, cases, loop.running)
     check_finite(rewards, [case.sample_id for case in cases])
-    told = np.ones(len(episodes), bool) if not rl.dynamic else telling([c.sample_id for c in cases], rewards)
-    kept = np.flatnonzero(told).tolist()
+    mask = np.ones(len(episodes), bool) if not rl.dynamic else telling([c.sample_id for c in cases], rewards)
+    kept = np.flatnonzero(mask).tolist()
     share = shares(rl.schedule, step, rl.updates)
     loop.learner.take(share["lr"])
     learn = _imitate if config.trainer.method == "rft" else _improve
     report = learn(about, loop, [episodes[i] for i in kept], [rewards[i] for i in kept])
-    report |= {"lr": learning_rate(config) * share["lr"], "dropped": float(sum(gather(int((~told).sum()))))}
+    report |= {"lr": learning_rate(config) * share["lr"], "dropped": float(sum(gather(int((~mask).sum()))))}
     if _is_evaluated(loop.step, rl):
         kept_rows = sampled_rows(about.system, config, step, cases, episodes, rewards)
         if rank() == 0:

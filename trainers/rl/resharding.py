@@ -73,7 +73,7 @@ def _cut(parts: Sequence[Sequence[Tensor]], layout: ShardLayout, rank: int) -> l
             for i, (sizes, length) in enumerate(zip(layout.groups, layout.lengths, strict=True))
         ]
     rows, first = [torch.cat(list(vectors)) for vectors in parts], 0
-    found = []
+    cuts = []
     for sizes in layout.groups:
         pieces = []
         for size in sizes:
@@ -81,8 +81,8 @@ def _cut(parts: Sequence[Sequence[Tensor]], layout: ShardLayout, rank: int) -> l
             whole = torch.cat([row[first : first + width] for row in rows])[:size]
             pieces.append(_piece(whole, -(-size // layout.processes), rank))
             first += width
-        found.append(torch.cat(pieces))
-    return found
+        cuts.append(torch.cat(pieces))
+    return cuts
 
 
 def _piece(whole: Tensor, length: int, rank: int) -> Tensor:

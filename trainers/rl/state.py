@@ -60,8 +60,8 @@ def states(traj: Trajectories, every_token: bool) -> list[State]:
     rows = np.arange(len(traj.choice_ids))
     order = np.lexsort((table.turn[2 * rows], table.episode[2 * rows]))
     cuts = np.flatnonzero(np.diff(table.episode[2 * order])) + 1
-    found = (_state(traj, turns, every_token) for turns in np.split(order, cuts) if len(turns))
-    return [state for state in found if len(state.position)]
+    candidates = (_state(traj, turns, every_token) for turns in np.split(order, cuts) if len(turns))
+    return [state for state in candidates if len(state.position)]
 
 
 def _state(traj: Trajectories, turns: Array, every_token: bool) -> State:
@@ -94,7 +94,7 @@ def _numbers(traj: Trajectories, turns: Array) -> Iterator[Array]:
     by role: whether it is next, how often it has acted, and which of its choices it took last (the first 1, others -1).
     """
     table, roles = traj.segments, len(traj.roles)
-    read, said, least, last, endless = 0, [], 0.0, 0.0, 0
+    read, logp, least, last, endless = 0, [], 0.0, 0.0, 0
     acted, took = np.zeros(roles), np.zeros(roles)
     first = float(np.log1p(table.end[2 * turns[0]] - table.start[2 * turns[0]]))
     for k in range(len(turns) + 1):
@@ -103,15 +103,15 @@ def _numbers(traj: Trajectories, turns: Array) -> Iterator[Array]:
             prompt = 2 * turns[k]
             following = float(np.log1p(table.end[prompt] - table.start[prompt]))
             next_role[table.role[prompt]] = 1.0
-        mean = float(np.mean(said)) if said else 0.0
-        about = [k / 4, np.log1p(read), np.log1p(len(said)), mean, least, last, endless / max(k, 1), first, following]
+        mean = float(np.mean(logp)) if logp else 0.0
+        about = [k / 4, np.log1p(read), np.log1p(len(logp)), mean, least, last, endless / max(k, 1), first, following]
         yield np.concatenate([about, next_role, acted / 2, took]).astype(np.float32)
         if k == len(turns):
             return
         reply, role = 2 * turns[k] + 1, table.role[2 * turns[k]]
         logprobs = traj.logprobs[table.start[reply] : table.end[reply]]
         read += int(table.end[2 * turns[k]] - table.start[2 * turns[k]])
-        said += logprobs.tolist()
+        logp += logprobs.tolist()
         least, last = min([least, *logprobs.tolist()]), float(logprobs.sum())
         endless += int(FINISH[table.finish[reply]] == "length")
         acted[role] += 1
@@ -127,7 +127,7 @@ class _Text:
     def __init__(self) -> None:
         self.parts: list[Array] = []
         self.length = 0
-        self.known: set[bytes] = set()
+        self.passages: set[bytes] = set()
 
     def __len__(self) -> int:
         return self.length
@@ -140,10 +140,10 @@ class _Text:
         """What of a prompt is new."""
         new = np.ones(len(tokens), bool)
         for start, passage in _passages(tokens):
-            if passage in self.known:
+            if passage in self.passages:
                 new[start : start + PASSAGE] = False
         new[-KEPT:] = True
-        self.known.update(passage for _, passage in _passages(tokens))
+        self.passages.update(passage for _, passage in _passages(tokens))
         self._append(tokens[new])
 
     def add(self, tokens: Array) -> None:

@@ -178,8 +178,8 @@ def _worth(
     """What the critic's values explain of what was really earned, decision by decision, in all processes."""
     read, real = states(traj, every_token=False), earned(traj, values, cfg, after)
     columns = [np.stack([*s.numbers.T.astype(np.float64), values[s.where], real[s.where]]) for s in read]
-    *numbers, told, returns = np.concatenate(gather_rows(columns), axis=1)
-    return {"value/mean": float(told.mean()), **yardstick.measure(np.array(numbers).T, told, returns)}
+    *numbers, predictions, returns = np.concatenate(gather_rows(columns), axis=1)
+    return {"value/mean": float(predictions.mean()), **yardstick.measure(np.array(numbers).T, predictions, returns)}
 
 
 def _weights(rows: Sequence[Row], traj: Trajectories, aggregate: losses.Aggregate) -> Tensor:
@@ -206,7 +206,7 @@ def _guarded(
     """
     versions = np.array([traj.segments.version[2 * row.index] for row in rows], np.int64)
     here = np.ones(len(rows), bool) if version is None else versions == version
-    found = np.where(_per_token(here.tolist(), rows) > 0, apart, np.nan)
+    gaps = np.where(_per_token(here.tolist(), rows) > 0, apart, np.nan)
     ends = np.cumsum([len(row.tokens) - row.prompt for row in rows])
     for number in sorted(earlier.keys() & set(versions[~here].tolist())):
         of_it = np.flatnonzero(versions == number)
@@ -216,8 +216,8 @@ def _guarded(
             then = actor.evaluate(some, cfg.micro_tokens).logp.cpu().double().numpy()
         sizes = np.array([len(row.tokens) - row.prompt for row in some], np.int64)
         at = spans(ends[few] - sizes, ends[few])
-        found[at] = then - traj.logprobs[sampled(some)]
-    return found
+        gaps[at] = then - traj.logprobs[sampled(some)]
+    return gaps
 
 
 def _per_token(values: Sequence[int], rows: Sequence[Row]) -> Array:

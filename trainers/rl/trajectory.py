@@ -207,11 +207,11 @@ def _parts(turn: Turn) -> list[Turn]:
 
 def _arriving(kept: Sequence[tuple[Episode, EpisodeReward]], agent: str | None) -> list[float]:
     """What arrives at each row's end: a turn's reward at its last one."""
-    found: list[float] = []
+    rewards: list[float] = []
     for episode, reward in kept:
         for turn, value in zip(episode.turns, reward.arriving(agent), strict=True):
-            found += [*[0.0] * (len(turn.completion.parts) - 1), value]
-    return found
+            rewards += [*[0.0] * (len(turn.completion.parts) - 1), value]
+    return rewards
 
 
 def _check(turn: Turn, agents: tuple[str, ...], roles: tuple[str, ...]) -> None:

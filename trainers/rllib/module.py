@@ -35,8 +35,8 @@ class MaskedModule(TorchRLModule, ValueFunctionAPI):
         return logits.masked_fill(seen["action_mask"] == 0, IMPOSSIBLE)
 
     def compute_values(self, batch: dict[str, Any], embeddings: Any | None = None) -> torch.Tensor:
-        found = self.value(batch[Columns.OBS]["observation"].float()).squeeze(-1)
-        return self.model_config["mean"] + self.model_config["spread"] * found  # type: ignore[index]
+        scaled_value = self.value(batch[Columns.OBS]["observation"].float()).squeeze(-1)
+        return self.model_config["mean"] + self.model_config["spread"] * scaled_value  # type: ignore[index]
 
 
 def _layers(width: int, hidden: int, out: int) -> nn.Sequential:

@@ -107,8 +107,8 @@ def best_rule(
     system: System[Any], own: Decisions, config: Config, cases: Sequence[Any]
 ) -> tuple[Callable[..., list[int]], float]:
     """The scripted optimum, as the mean reward of every rule on `cases` tells it, and that reward."""
-    found = [(reward(system, config, cases, own.policy(rule)), rule) for rule in own.rules]
-    best, rule = max(found, key=lambda pair: pair[0])
+    scores = [(reward(system, config, cases, own.policy(rule)), rule) for rule in own.rules]
+    best, rule = max(scores, key=lambda pair: pair[0])
     return rule, best
 
 
@@ -132,7 +132,7 @@ def learn(algo: Any, config: Config, evaluate: Callable[[], float]) -> Iterator[
 def numbers(result: dict[str, Any]) -> dict[str, float]:
     """What one update tells, as keys of metrics.jsonl."""
     runners = result["env_runners"]
-    found = {
+    row = {
         # Agent-Top acts in every episode and is given all of R_all; an agent that never acted is given nothing
         "train/reward": float(runners["agent_episode_returns_mean"]["top_0"]),
         "train/episode_steps": float(runners["episode_len_mean"]),
@@ -141,12 +141,12 @@ def numbers(result: dict[str, Any]) -> dict[str, float]:
     }
     for module, learned in result["learners"].items():
         if module != "__all_modules__":
-            found |= {
+            row |= {
                 f"train/{module}/{name}": float(learned[name])
                 for name in ("policy_loss", "vf_loss", "entropy", "mean_kl_loss", "vf_explained_var")
                 if name in learned
             }
-    return found
+    return row
 
 
 @contextmanager
@@ -214,15 +214,15 @@ def returns_at_random(game: Game, seed: int) -> tuple[float, float]:
     """Mean and standard deviation of what random episodes are worth: the unit of the values that are learned."""
     env = GymView(game)
     env.action_space.seed(seed)
-    found = []
+    returns = []
     for episode in range(RANDOM_PLAY):
         env.reset(seed=seed if episode == 0 else None)
         ended, worth = False, 0.0
         while not ended:
             _, reward, terminated, truncated, _ = env.step(env.action_space.sample())
             ended, worth = terminated or truncated, worth + float(reward)
-        found.append(worth)
-    return float(np.mean(found)), max(float(np.std(found)), 1e-3)
+        returns.append(worth)
+    return float(np.mean(returns)), max(float(np.std(returns)), 1e-3)
 
 
 def _mapping(shared: bool) -> Callable[..., str]:
@@ -258,6 +258,6 @@ class _Modules:
             rows = [i for i, agent in enumerate(agents) if name in ("shared", f"{agent}_0")]
             if rows:
                 batch = {"observation": torch.from_numpy(seen[rows]), "action_mask": torch.from_numpy(masks[rows])}
-                found = module.forward_inference({Columns.OBS: batch})[Columns.ACTION_DIST_INPUTS]
-                actions[rows] = found.argmax(dim=-1).cpu().numpy()
+                logits = module.forward_inference({Columns.OBS: batch})[Columns.ACTION_DIST_INPUTS]
+                actions[rows] = logits.argmax(dim=-1).cpu().numpy()
         return actions.tolist()

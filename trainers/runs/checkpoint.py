@@ -191,10 +191,10 @@ def adopt(folder: Path) -> None:
     """
     for scratch in folder.glob(".step-[0-9]*.partial"):
         step = int(scratch.name.removeprefix(".step-").removesuffix(".partial"))
-        found = _unpublished(folder, scratch, step)
-        if found is not None:
+        entry = _unpublished(folder, scratch, step)
+        if entry is not None:
             print(f"The checkpoint of update {step} was whole when the run ended: it counts.")
-            sums, score = found
+            sums, score = entry
             _name(folder, step, score, sums)
         _discard(folder, step)
     for half in (*folder.glob(".*.partial"), *folder.glob(".step-*.written-*")):
@@ -332,13 +332,14 @@ def newest(folder: Path, model: Mapping[str, str], keep: KeepPolicy) -> Checkpoi
         if damage is not None:
             print(f"{damage}: going back to the checkpoint before it.")
             continue
-        found = _read(step, model)
+        checkpoint = _read(step, model)
         left = steps[: steps.index(step) + 1]
-        gone = sorted({row["step"] for row in _told(folder) if row["what"] == "step" and row["step"] > _number(step)})
+        rows = [row for row in _read_ledger(folder) if row["what"] == "step"]
+        gone = sorted({row["step"] for row in rows if row["step"] > _number(step)})
         if gone:
             _tell(folder, {"what": "dropped", "steps": gone})
         _settle(folder, left, keep)
-        return found
+        return checkpoint
     if steps:
         raise BadInput(f"every checkpoint in {folder} is damaged: start with resume=never to train anew")
     return None
@@ -390,15 +391,15 @@ def _read(step: Path, model: Mapping[str, str]) -> Checkpoint:
     )
 
 
-def parts_of(folder: Path, found: Checkpoint) -> list[dict[str, Any]]:
+def parts_of(folder: Path, checkpoint: Checkpoint) -> list[dict[str, Any]]:
     """The optimiser states that all processes saved in a checkpoint of `folder`; [] where they were as many as now.
 
     They stay on disk until they are read, and process 0's are alone where it has all. BadInput where one is missing.
     """
-    if found.processes == processes():
+    if checkpoint.processes == processes():
         return []
-    step = _step(folder, found.step)
-    others = [_part(step, number) for number in range(1, found.processes)]
+    step = _step(folder, checkpoint.step)
+    others = [_part(step, number) for number in range(1, checkpoint.processes)]
     missing = [file for file in others if not file.is_file()]
     if missing and len(missing) < len(others):
         raise BadInput(f"{missing[0]} is missing, a part of the optimiser's state: restore it, or delete {step}.")
@@ -466,15 +467,15 @@ def _number(step: Path) -> int:
 
 def _ranked(scores: Mapping[int, float | None]) -> list[int]:
     """Steps that have a score, best first; of equals the earlier one."""
-    known = [(-score, number) for number, score in scores.items() if score is not None and math.isfinite(score)]
-    return [number for _, number in sorted(known)]
+    pairs = [(-score, number) for number, score in scores.items() if score is not None and math.isfinite(score)]
+    return [number for _, number in sorted(pairs)]
 
 
 def _scores(folder: Path) -> dict[int, float | None]:
     """Step -> score, as the run's ledger tells; None where it has none. Steps of an earlier version, which stand in no
     ledger, are asked themselves where their manifest finds them whole."""
     scores: dict[int, float | None] = {}
-    rows = _told(folder)
+    rows = _read_ledger(folder)
     for row in (*rows, *_unknown(folder)):
         if row["what"] == "step":
             scores[row["step"]] = row["score"]
@@ -488,14 +489,14 @@ def _scores(folder: Path) -> dict[int, float | None]:
 
 def _unknown(folder: Path) -> list[ledger.Row]:
     """Lines for whole steps that the run's ledger does not have."""
-    known = {row["step"] for row in _told(folder) if row["what"] == "step"}
-    found = []
-    for step in (step for step in _steps(folder) if _number(step) not in known):
+    ledger_steps = {row["step"] for row in _read_ledger(folder) if row["what"] == "step"}
+    lines = []
+    for step in (step for step in _steps(folder) if _number(step) not in ledger_steps):
         if damage := fault(step):
             print(f"{damage}: its score is not known.")
             continue
-        found.append(_line(step, _number(step), json.loads((step / "state.json").read_text()).get("score")))
-    return found
+        lines.append(_line(step, _number(step), json.loads((step / "state.json").read_text()).get("score")))
+    return lines
 
 
 def _line(step: Path, number: int, score: float | None) -> ledger.Row:
@@ -505,7 +506,7 @@ def _line(step: Path, number: int, score: float | None) -> ledger.Row:
         return {"what": "step", "step": number, "score": comparable, "sha256": ledger.sha256(file)}
 
 
-def _told(folder: Path) -> list[ledger.Row]:
+def _read_ledger(folder: Path) -> list[ledger.Row]:
     """What the ledger of the run tells; nothing for a folder of checkpoints that is in no run folder."""
     return ledger.read(folder.parent) or [] if folder.name == CHECKPOINTS else []
 

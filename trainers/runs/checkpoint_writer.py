@@ -46,8 +46,9 @@ class CheckpointWriter:
                 try:  # the update before the error is whole; other processes may not come here
                     self.finish()
                 except Exception as other:
-                    said = checkpoint.sentence(other)
-                    print(f"The checkpoint before it could not be written either: {said}", file=sys.stderr, flush=True)
+                    reason = checkpoint.sentence(other)
+                    message = f"The checkpoint before it could not be written either: {reason}"
+                    print(message, file=sys.stderr, flush=True)
         finally:
             if self._open is not None:
                 self._open.give_up()

@@ -9,7 +9,7 @@ from pathlib import Path
 def commit() -> str | None:
     """The code's commit, where it is a git checkout."""
     try:
-        found = subprocess.run(
+        result = subprocess.run(
             ["git", "rev-parse", "--short", "HEAD"],
             cwd=Path(__file__).parent,
             capture_output=True,
@@ -19,4 +19,4 @@ def commit() -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return found.stdout.strip() or None
+    return result.stdout.strip() or None

@@ -55,10 +55,10 @@ def upgraded(values: dict[str, Any], going_on: bool = False) -> dict[str, Any]:
 
 
 def _part(values: dict[str, Any], section: str) -> dict[str, Any] | None:
-    found: Any = values
+    part: Any = values
     for name in section.split("."):
-        found = (found or {}).get(name)
-    return found
+        part = (part or {}).get(name)
+    return part
 
 
 def _data(data: dict[str, Any] | None) -> None:
@@ -67,7 +67,7 @@ def _data(data: dict[str, Any] | None) -> None:
     from ghar.envs.worlds.severity.sources import MIXES  # numpy and polars
 
     shares = (data.pop("two_steps"), tuple(data.pop(name) for name in SHARES))
-    mix = next((name for name, known in MIXES.items() if known == shares), None)
+    mix = next((name for name, mix_shares in MIXES.items() if mix_shares == shares), None)
     if mix is None:
         raise BadInput(f"The run's generated world has shares that data.mix has no name for ({shares}): train again.")
     data["mix"] = mix

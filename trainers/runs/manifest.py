@@ -48,8 +48,8 @@ def sums(folder: Path) -> dict[str, str]:
 def weights_sum(folder: Path) -> str:
     """sha256 over the names and sums of the weights in a sealed model folder, and those of an adapter's base: the same
     wherever it is moved."""
-    found = {name: digest for name, digest in sums(folder).items() if name.endswith((".safetensors", ".bin"))}
-    return combined(found, base_of(folder))
+    digests = {name: digest for name, digest in sums(folder).items() if name.endswith((".safetensors", ".bin"))}
+    return combined(digests, base_of(folder))
 
 
 def fault(folder: Path) -> str | None:

@@ -157,10 +157,10 @@ def model_size(folder: Path, base: str | None = None) -> dict[str, int] | None:
     safetensors. base: where that of an adapter may be, besides the place that its folder names."""
     if base_of(folder) is not None:
         try:
-            found = folder_of(find_base(folder, base))
+            base_folder = folder_of(find_base(folder, base))
         except BadInput:
             return None
-        return None if found is None else model_size(found)
+        return None if base_folder is None else model_size(base_folder)
     files = sorted(folder.glob("*.safetensors"))
     if not files or not (folder / "config.json").is_file():
         return None

@@ -33,17 +33,17 @@ def data_print(system: System[Any], records: Records) -> Print:
     return {
         "samples": {name: len(cases) for name, cases in parts.items()},
         "labels": {name: _digest((c.sample_id, c.subject_id, c.label) for c in cases) for name, cases in parts.items()},
-        "records": {name: _digest(map(_shown, cases)) for name, cases in parts.items()},
+        "records": {name: _digest(map(_render_record, cases)) for name, cases in parts.items()},
         "tables": _tables(records) | _files(records),
     }
 
 
-def hold_data(folder: RunFolder, found: Print) -> None:
+def hold_data(folder: RunFolder, fingerprint: Print) -> None:
     """Note in the ledger which data a run is of. BadInput, naming what differs, where it began with other data."""
     kept = data_of(folder)
     if kept is None:
-        ledger.append(folder.path, {"what": "data", **found})
-    elif wrong := differences(kept, found):
+        ledger.append(folder.path, {"what": "data", **fingerprint})
+    elif wrong := differences(kept, fingerprint):
         raise BadInput(
             f"{folder.path} holds a run of other data ({'; '.join(wrong)}): put the data back as they were, or choose "
             "another run_dir."
@@ -72,24 +72,24 @@ def differences(there: Mapping[str, Any], here: Mapping[str, Any], texts: bool =
     return wrong + [f"another content of {name.partition(' (')[0]}" for name in both if before[name] != now[name]]
 
 
-def name_of(found: Print) -> str:
+def name_of(fingerprint: Print) -> str:
     """A short name of the data, for a folder."""
-    return _digest(sorted({**found["samples"], **found["labels"], **found["tables"]}.items()))[:12]
+    return _digest(sorted({**fingerprint["samples"], **fingerprint["labels"], **fingerprint["tables"]}.items()))[:12]
 
 
 def _tables(records: Records) -> dict[str, str]:
     """Hashes of the parts of the source that a system has read."""
     read = vars(records)  # what was asked for is kept there (cached properties)
-    found = {}
+    hashes = {}
     for name in ("source", "charted"):
         if name in read:
             cohort = read[name]
             parts = {"events": cohort.scan(), "codes": cohort.codes.lazy(), "visits": cohort.visits.lazy()}
             # another version may hash in another way: its sums are not compared
-            found |= {f"{part} ({name}, polars {pl.__version__})": _table(frame) for part, frame in parts.items()}
+            hashes |= {f"{part} ({name}, polars {pl.__version__})": _table(frame) for part, frame in parts.items()}
     if hasattr(read.get("graph"), "fingerprint"):
-        found["kg.path"] = read["graph"].fingerprint
-    return found
+        hashes["kg.path"] = read["graph"].fingerprint
+    return hashes
 
 
 def _files(records: Records) -> dict[str, str]:
@@ -98,11 +98,11 @@ def _files(records: Records) -> dict[str, str]:
     config = records.config
     parts = {"data": asdict(config.data), "task": asdict(config.task), "kg": asdict(config.kg)}
     named = {key: Path(value) for key, value in plain_values(parts) if isinstance(value, str) and key != "kg.path"}
-    found = {key: _file(path) for key, path in named.items() if path.is_file()}
+    hashes = {key: _file(path) for key, path in named.items() if path.is_file()}
     for folder in map(Path, getattr(config.system, "patient_text", ())):
         names = [name for name in sorted(files_below(folder)) if (folder / name).is_file()]
-        found[f"{folder}"] = _digest((name, _file(folder / name)) for name in names)
-    return found
+        hashes[f"{folder}"] = _digest((name, _file(folder / name)) for name in names)
+    return hashes
 
 
 def _file(path: Path) -> str:
@@ -117,7 +117,7 @@ def _table(frame: pl.LazyFrame) -> str:
     return "-".join(map(str, total.collect(engine="streaming").row(0)))
 
 
-def _shown(case: Any) -> str:
+def _render_record(case: Any) -> str:
     text = getattr(case, "text", None)
     return repr(case.history) if text is None else text
 

@@ -75,8 +75,8 @@ def _value(plain: Any) -> Any:
         dtype = np.dtype(value[0])
         if dtype.kind not in KINDS:
             raise ValueError(f"an array of {dtype}")
-        found = np.frombuffer(base64.b64decode(value[2]), dtype).reshape(value[1]).copy()
-        return found if kind == "array" else found[()]
+        array = np.frombuffer(base64.b64decode(value[2]), dtype).reshape(value[1]).copy()
+        return array if kind == "array" else array[()]
     if kind == "bad":
         return BadInput(value)
     if kind == "own":
@@ -86,7 +86,7 @@ def _value(plain: Any) -> Any:
 
 def _made(module: str, name: str, own: Mapping[str, Any]) -> Any:
     """A dataclass of this package that has been imported; nothing is imported for a message."""
-    found = getattr(sys.modules.get(module), name, None) if module.startswith(OWN) else None
-    if not (isinstance(found, type) and is_dataclass(found) and found.__module__ == module):
+    cls = getattr(sys.modules.get(module), name, None) if module.startswith(OWN) else None
+    if not (isinstance(cls, type) and is_dataclass(cls) and cls.__module__ == module):
         raise ValueError(f"a value of {module}.{name}"[:200])
-    return found(**{field: _value(value) for field, value in own.items()})
+    return cls(**{field: _value(value) for field, value in own.items()})

@@ -57,13 +57,13 @@ def repacked(batches: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _rows(batch: Mapping[str, Any]) -> list[Row]:
-    found = []
+    rows = []
     for ids, labels in zip(batch["input_ids"].cpu().numpy(), batch["labels"].cpu().numpy(), strict=True):
         (counted,) = np.nonzero(labels != IGNORE)
         end = int(counted[-1]) + 1
         logp = np.zeros(end, np.float32)
-        found.append(Row(0, 0, int(counted[0]), ids[:end].astype(np.int64), logp, (), agent=0, role=0, trainable=True))
-    return found
+        rows.append(Row(0, 0, int(counted[0]), ids[:end].astype(np.int64), logp, (), agent=0, role=0, trainable=True))
+    return rows
 
 
 def packed_logits(model: Any, inner: Any, pairs: PackedPairs) -> tuple[Tensor, Tensor, Tensor]:

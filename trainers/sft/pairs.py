@@ -52,11 +52,11 @@ def tokenise_examples(tokenizer: Tokenizer, examples: Sequence[Example]) -> list
     examples = [Example(*one) for one in examples]
     choices = {one.choices: encode_choices(tokenizer, one.choices) for one in examples if one.choices}
     prompts, replies = encode_many(tokenizer, [one.prompt for one in examples], [one.reply for one in examples])
-    found = []
+    token_examples = []
     for one, prompt, free in zip(examples, prompts, replies, strict=True):
         ids = list(choices[one.choices][one.choices.index(one.reply)]) if one.choices else free
-        found.append(TokenExample(prompt, ids, None if one.weight is None else one.weight / len(ids)))
-    return found
+        token_examples.append(TokenExample(prompt, ids, None if one.weight is None else one.weight / len(ids)))
+    return token_examples
 
 
 def dataset(pairs: Sequence[TokenExample]) -> Any:

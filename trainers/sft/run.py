@@ -177,18 +177,18 @@ def _callback(
 ) -> TrainerCallback:
     from transformers import TrainerCallback
 
-    told = 0  # rows of the curve
+    logged_rows = 0  # rows of the curve
 
     def tell(state: TrainerState) -> None:
-        nonlocal told
-        rows = _curve(state.log_history)[told:]
-        told += len(rows)
+        nonlocal logged_rows
+        rows = _curve(state.log_history)[logged_rows:]
+        logged_rows += len(rows)
         for row in rows:
             log(row)
 
     class Callback(TrainerCallback):
         def on_step_begin(self, args: object, state: TrainerState, control: object, **kwargs: object) -> None:
-            if len(state.log_history) > told:  # a point's loss and its validation loss are two lines: both are there
+            if len(state.log_history) > logged_rows:  # a point's loss and its validation loss are two lines
                 tell(state)
 
         def on_train_end(self, args: object, state: TrainerState, control: object, **kwargs: object) -> None:

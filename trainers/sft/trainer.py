@@ -81,9 +81,9 @@ class CompletionTrainer(SFTTrainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """With the accuracy over all completion tokens since the last time, however they were shared out."""
-        told = getattr(self, "_right", None)
-        if self.model.training and "loss" in logs and told is not None:  # type: ignore[union-attr]
-            right, tokens = np.sum(gather(told.tolist()), axis=0)
+        counts = getattr(self, "_right", None)
+        if self.model.training and "loss" in logs and counts is not None:  # type: ignore[union-attr]
+            right, tokens = np.sum(gather(counts.tolist()), axis=0)
             self._metrics["train"]["accuracy"] = [float(right / tokens)]
             del self._right
         super().log(logs, start_time)

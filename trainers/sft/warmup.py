@@ -68,13 +68,13 @@ def _rehearsed(
     system: System[Any], config: Config, teacher: Policy, cases: Sequence[Any]
 ) -> tuple[tuple[Episode, ...], ...]:
     """Right episodes of the other variants; which samples they are tried with depends on nothing but their names."""
-    found: list[tuple[Episode, ...]] = []
+    variant_episodes: list[tuple[Episode, ...]] = []
     for name, share in system.training.rehearsal.items():
         some = [c for c in cases if derive_seed(config.seed, "rehearsed", name, c.sample_id) % 1000 < 1000 * share]
         stage = stage_of(system, system.variants[name], config)
         episodes = play(stage, some, teacher, seed=config.seed, title=f"Teacher, {name}")
-        found.append(tuple(episode for _, episode in _right(some, episodes)))
-    return tuple(found)
+        variant_episodes.append(tuple(episode for _, episode in _right(some, episodes)))
+    return tuple(variant_episodes)
 
 
 def _right(cases: Sequence[Any], episodes: Sequence[Episode]) -> list[tuple[Any, Episode]]:

@@ -58,6 +58,6 @@ def _load_parts(outer: ZeroOptimizer, by_weight: bool, files: list[Path]) -> Non
     saved = [torch.load(file, map_location="cpu", weights_only=False, mmap=True)[OPTIMIZER] for file in files]
     parts = [{"optimizer": part[inner], "masters": part[masters]} for part in saved]
     now = outer.state_dict()
-    found = reshard(parts, layout_of(outer, by_weight, world()), now[inner], rank())
-    now |= {inner: found["optimizer"], masters: found["masters"]}
+    state = reshard(parts, layout_of(outer, by_weight, world()), now[inner], rank())
+    now |= {inner: state["optimizer"], masters: state["masters"]}
     outer.load_state_dict({rank(): now}, load_optimizer_states=True, load_from_fp32_weights=True)

@@ -18,35 +18,35 @@ SLANTED: Mapping[str, Any] = {"rotation": 25, "ha": "right", "rotation_mode": "a
 Series = tuple[str, list[float], list[float], list[float], list[float]]  # label, x, value, low, high
 
 
-def figures_of(study: Study, table: StudyTable, found: Mapping[str, Any]) -> dict[str, tuple[str, bytes]]:
+def figures_of(study: Study, table: StudyTable, numbers: Mapping[str, Any]) -> dict[str, tuple[str, bytes]]:
     """Task -> SVG and PNG; nothing for a table without a figure, or without a number."""
     if table.draw == "none":
         return {}
     drawn = {}
-    for task in dict.fromkeys(column.split("/", 1)[0] for column in found["columns"]):
-        metrics = [c.split("/", 1)[1] for c in found["columns"] if c.startswith(f"{task}/")]
-        name = f"{table.title}, {found['cohort']}, {task}"
+    for task in dict.fromkeys(column.split("/", 1)[0] for column in numbers["columns"]):
+        metrics = [c.split("/", 1)[1] for c in numbers["columns"] if c.startswith(f"{task}/")]
+        name = f"{table.title}, {numbers['cohort']}, {task}"
         kind = "groups" if table.by else table.draw
-        picture = _DRAWN[kind](study, found, task, metrics, name)
+        picture = _DRAWN[kind](study, numbers, task, metrics, name)
         if picture is not None:
             drawn[task] = picture
     return drawn
 
 
-def _cell(found: Mapping[str, Any], row: str, task: str, metric: str, part: str = "all") -> Mapping[str, Any] | None:
-    cell = found["cells"][row][f"{task}/{metric}"].get(part)
+def _cell(numbers: Mapping[str, Any], row: str, task: str, metric: str, part: str = "all") -> Mapping[str, Any] | None:
+    cell = numbers["cells"][row][f"{task}/{metric}"].get(part)
     return None if cell is None or "hole" in cell else cell
 
 
-def _bars(study: Study, found: Mapping[str, Any], task: str, metrics: Sequence[str], name: str) -> Any:
+def _bars(study: Study, numbers: Mapping[str, Any], task: str, metrics: Sequence[str], name: str) -> Any:
     """A panel a metric, a line a row: a dot with its interval."""
-    rows = [row for row in found["cells"] if any(_cell(found, row, task, m) for m in metrics)]
+    rows = [row for row in numbers["cells"] if any(_cell(numbers, row, task, m) for m in metrics)]
     if not rows:
         return None
     titles = [study.row(row).title for row in reversed(rows)]
     with _grid(name, metrics, 0.7 + 0.2 * len(rows)) as (figure, axes, svg):
         for i, (one, metric) in enumerate(zip(axes, metrics, strict=False)):
-            points = [(y, cell) for y, row in enumerate(reversed(rows)) if (cell := _cell(found, row, task, metric))]
+            points = [(y, cell) for y, row in enumerate(reversed(rows)) if (cell := _cell(numbers, row, task, metric))]
             value, low, high = _columns([cell for _, cell in points])
             one.errorbar(value, [y for y, _ in points], xerr=_whiskers(value, low, high), fmt="o", markersize=4,
                          capsize=2, color=PALETTE[0])  # fmt: skip
@@ -57,9 +57,9 @@ def _bars(study: Study, found: Mapping[str, Any], task: str, metrics: Sequence[s
     return svg[0], png
 
 
-def _lines(study: Study, found: Mapping[str, Any], task: str, metrics: Sequence[str], name: str) -> Any:
+def _lines(study: Study, numbers: Mapping[str, Any], task: str, metrics: Sequence[str], name: str) -> Any:
     """A panel a metric, a line a series over its rows' x."""
-    placed = [row for row in found["cells"] if study.row(row).x is not None]
+    placed = [row for row in numbers["cells"] if study.row(row).x is not None]
     rows = sorted(placed, key=lambda row: study.row(row).x or 0)
     labels = list(dict.fromkeys(study.row(row).series for row in placed))
     drawn: list[tuple[str, list[Series]]] = []
@@ -67,50 +67,50 @@ def _lines(study: Study, found: Mapping[str, Any], task: str, metrics: Sequence[
         series: list[Series] = []
         for label in labels:
             own = [row for row in rows if study.row(row).series == label]
-            known = [(study.row(row).x or 0.0, cell) for row in own if (cell := _cell(found, row, task, metric))]
-            if known:
-                series.append((label, [x for x, _ in known], *_columns([cell for _, cell in known])))
+            points = [(study.row(row).x or 0.0, cell) for row in own if (cell := _cell(numbers, row, task, metric))]
+            if points:
+                series.append((label, [x for x, _ in points], *_columns([cell for _, cell in points])))
         if series:
             drawn.append((title_of(metric), series))
     ticks = sorted({study.row(row).x or 0.0 for row in placed})
     return _curve(drawn, name, ticks, [f"{tick:g}" for tick in ticks])
 
 
-def _curves(study: Study, found: Mapping[str, Any], task: str, metrics: Sequence[str], name: str) -> Any:
+def _curves(study: Study, numbers: Mapping[str, Any], task: str, metrics: Sequence[str], name: str) -> Any:
     """Lines of rows over the number after @."""
     over = [metric for metric in metrics if "@" in metric]
     series: list[Series] = []
-    for row in found["cells"]:
-        known = [(float(m.partition("@")[2]), cell) for m in over if (cell := _cell(found, row, task, m))]
-        if known:
-            series.append((study.row(row).title, [x for x, _ in known], *_columns([cell for _, cell in known])))
+    for row in numbers["cells"]:
+        points = [(float(m.partition("@")[2]), cell) for m in over if (cell := _cell(numbers, row, task, m))]
+        if points:
+            series.append((study.row(row).title, [x for x, _ in points], *_columns([cell for _, cell in points])))
     return _curve([(title_of(over[0].partition("@")[0]), series)] if series else [], name)
 
 
-def _groups(study: Study, found: Mapping[str, Any], task: str, metrics: Sequence[str], name: str) -> Any:
+def _groups(study: Study, numbers: Mapping[str, Any], task: str, metrics: Sequence[str], name: str) -> Any:
     """A panel a metric, dots of the rows side by side in each group."""
-    parts = sorted({part for row in found["cells"].values() for part in row[f"{task}/{metrics[0]}"]})
+    parts = sorted({part for row in numbers["cells"].values() for part in row[f"{task}/{metrics[0]}"]})
     drawn: list[tuple[str, list[Series]]] = []
     for metric in metrics:
         series: list[Series] = []
-        for n, row in enumerate(found["cells"]):
-            known = [(float(i), c) for i, part in enumerate(parts) if (c := _cell(found, row, task, metric, part))]
-            aside = 0.5 * ((n + 0.5) / len(found["cells"]) - 0.5)
-            if known:
-                places = [x + aside for x, _ in known]
-                series.append((study.row(row).title, places, *_columns([cell for _, cell in known])))
+        for n, row in enumerate(numbers["cells"]):
+            points = [(float(i), c) for i, part in enumerate(parts) if (c := _cell(numbers, row, task, metric, part))]
+            aside = 0.5 * ((n + 0.5) / len(numbers["cells"]) - 0.5)
+            if points:
+                places = [x + aside for x, _ in points]
+                series.append((study.row(row).title, places, *_columns([cell for _, cell in points])))
         if series:
             drawn.append((title_of(metric), series))
     return _curve(drawn, name, list(range(len(parts))), parts, line="")
 
 
-def _scatter(study: Study, found: Mapping[str, Any], task: str, metrics: Sequence[str], name: str) -> Any:
+def _scatter(study: Study, numbers: Mapping[str, Any], task: str, metrics: Sequence[str], name: str) -> Any:
     """A panel a metric over the last one, a point a row, named in the legend so that no name covers a point."""
     *several, over = metrics
     points: dict[str, list[tuple[str, float, float]]] = {}
     for metric in several:
-        for row in found["cells"]:
-            y, x = (_cell(found, row, task, m) for m in (metric, over))
+        for row in numbers["cells"]:
+            y, x = (_cell(numbers, row, task, m) for m in (metric, over))
             if x is not None and y is not None:
                 points.setdefault(metric, []).append((study.row(row).title, x["value"], y["value"]))
     if not points:

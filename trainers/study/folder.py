@@ -72,25 +72,25 @@ class StudyFolder:
 
     def done(self, cell: Cell | str) -> dict[str, Any] | None:
         """What a finished cell left; None for one that is not finished, or whose files are gone or changed."""
-        found = _json(self.run(cell) / "done.json")
-        if found is None:
+        record = _json(self.run(cell) / "done.json")
+        if record is None:
             return None
-        for name, sum_ in found["predictions"].items():
+        for name, sum_ in record["predictions"].items():
             file = self.path / "predictions" / name
             if not file.is_file() or sha256(file) != sum_:
                 return None
-        return found
+        return record
 
     def reason(self, cell: Cell | str) -> str | None:
-        found = _json(self.run(cell) / "failed.json")
-        return None if found is None else str(found["reason"])
+        failure = _json(self.run(cell) / "failed.json")
+        return None if failure is None else str(failure["reason"])
 
     def played(self, cell: Cell) -> FinishedCell | None:
-        found = self.done(cell)
-        if found is None:
+        record = self.done(cell)
+        if record is None:
             return None
-        rows = {row: self.path / "predictions" / name for row, name in found["rows"].items()}
-        return FinishedCell(cell.id, tuple(found["labels"]), rows, found["holes"])
+        rows = {row: self.path / "predictions" / name for row, name in record["rows"].items()}
+        return FinishedCell(cell.id, tuple(record["labels"]), rows, record["holes"])
 
     def forget(self, cell: Cell) -> None:
         """Remove what a cell has left, so that it is played again from nothing."""

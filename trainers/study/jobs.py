@@ -60,12 +60,12 @@ class StudyJobs:
 
     def rows(self, cell: Cell) -> dict[str, str]:
         """Row -> the variant that plays it at this scale."""
-        found = {}
+        variants = {}
         for row in rows_of(self.study, cell.run.name):
             variant = row.variant if self.scale.train or not cell.run.train else row.rule
             if variant is not None:
-                found[row.name] = variant
-        return found
+                variants[row.name] = variant
+        return variants
 
     def holes(self, cell: Cell) -> dict[str, str]:
         """Rows that nothing can stand for where nothing is trained."""
@@ -221,8 +221,8 @@ def run_command(command: Sequence[str], log: Path) -> str | None:
     if code == EXIT:
         raise KeyboardInterrupt
     last = [line for line in log.read_text(errors="replace").splitlines() if line.strip()][-1:]
-    said = last[0].strip() if last and not last[0].startswith("$ ") else "it printed nothing"
-    return said if code == 2 else f"its job ended with code {code} ({said[:200]}); see {log}"
+    message = last[0].strip() if last and not last[0].startswith("$ ") else "it printed nothing"
+    return message if code == 2 else f"its job ended with code {code} ({message[:200]}); see {log}"
 
 
 def _keep(
@@ -276,11 +276,11 @@ def _keep_outside(shop: StudyJobs, cell: Cell, config: Config, samples: pl.DataF
 
 def _words(shop: StudyJobs, source: Cell, labels: Sequence[str], samples: pl.DataFrame) -> Translation | None:
     """How replies in the source task's words are read here; None where both have the same words."""
-    found = shop.folder.done(source)
-    if found is None or found["labels"] == list(labels) or not labels or not found["labels"]:
+    record = shop.folder.done(source)
+    if record is None or record["labels"] == list(labels) or not labels or not record["labels"]:
         return None
-    trained = pl.read_parquet(shop.folder.samples(found["samples"]))
-    return translation(found["labels"], _counts(trained, found["labels"]), labels, _counts(samples, labels))
+    trained = pl.read_parquet(shop.folder.samples(record["samples"]))
+    return translation(record["labels"], _counts(trained, record["labels"]), labels, _counts(samples, labels))
 
 
 def _counts(samples: pl.DataFrame, labels: Sequence[str]) -> list[int]:

@@ -133,11 +133,11 @@ def number_of(metric: str, frame: pl.DataFrame, labels: Sequence[str]) -> Number
     if name == "f1_best_on_test":
         best = best_f1(truth == 1, scores[:, 1])
         return lambda weights: best(weights)[0]
-    said = scores[:, 1] >= _threshold(frame)
+    positives = scores[:, 1] >= _threshold(frame)
     if name == "f1_at_valid":
-        return _f1(truth == 1, said)
+        return _f1(truth == 1, positives)
     asked = truth == (1 if name == "sensitivity_at_valid" else 0)
-    return lambda weights: ratio((weights * asked) @ (said == (truth == 1)), weights @ asked)
+    return lambda weights: ratio((weights * asked) @ (positives == (truth == 1)), weights @ asked)
 
 
 def few_of(name: str, frame: pl.DataFrame, labels: Sequence[str]) -> str | None:
@@ -182,10 +182,10 @@ def _of_confusion(truth: np.ndarray, guess: np.ndarray, classes: int, name: str)
     return lambda weights: every(weights)[name]
 
 
-def _f1(truth: np.ndarray, said: np.ndarray) -> Number:
+def _f1(truth: np.ndarray, guess: np.ndarray) -> Number:
     if not truth.any():
         raise BadInput(f"one class only among {len(truth)} samples")
-    return lambda weights: ratio(2 * weights @ (truth & said), weights @ truth + weights @ said)
+    return lambda weights: ratio(2 * weights @ (truth & guess), weights @ truth + weights @ guess)
 
 
 def _class_f1(frame: pl.DataFrame, truth: np.ndarray, guess: np.ndarray, label: int) -> Number:
@@ -200,9 +200,9 @@ def _distance(truth: np.ndarray, guess: np.ndarray, steps: int) -> Number:
     return lambda weights: ratio(weights @ ((guess >= 0) & (np.abs(truth - guess) == steps)), weights.sum(axis=1))
 
 
-def _net_benefit(truth: np.ndarray, said: np.ndarray, threshold: float) -> Number:
+def _net_benefit(truth: np.ndarray, guess: np.ndarray, threshold: float) -> Number:
     odds = threshold / (1 - threshold)
-    return lambda weights: ratio(weights @ (said & truth) - odds * (weights @ (said & ~truth)), weights.sum(axis=1))
+    return lambda weights: ratio(weights @ (guess & truth) - odds * (weights @ (guess & ~truth)), weights.sum(axis=1))
 
 
 def _ece(truth: np.ndarray, scores: np.ndarray) -> Number:
@@ -213,10 +213,10 @@ def _ece(truth: np.ndarray, scores: np.ndarray) -> Number:
 
 
 def _threshold(frame: pl.DataFrame) -> float:
-    known = frame["threshold"].drop_nulls()
-    if not len(known):
+    thresholds = frame["threshold"].drop_nulls()
+    if not len(thresholds):
         raise BadInput("no threshold was chosen on validation samples")
-    return float(known[0])
+    return float(thresholds[0])
 
 
 def _when(frame: pl.DataFrame) -> Number:

@@ -69,12 +69,12 @@ class SeedNumbers:
 
 def numbers_of(results: Results) -> dict[str, Any]:
     """Table name and cohort -> its numbers, as numbers.json holds them."""
-    found = {}
+    tables = {}
     for table in results.study.tables:
         for cohort in results.study.cohorts:
             if not table.cohorts or cohort in table.cohorts:
-                found[f"{table.name}-{cohort}"] = table_of(results, table, cohort)
-    return found
+                tables[f"{table.name}-{cohort}"] = table_of(results, table, cohort)
+    return tables
 
 
 def table_of(results: Results, table: StudyTable, cohort: str) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def table_of(results: Results, table: StudyTable, cohort: str) -> dict[str, Any]
         for row in rows:
             place = cells.setdefault(row.name, {}).setdefault(_column(task, metric), {})
             for part in parts:
-                place[part] = _told(results, taken[row.name], metric, table.by, part)
+                place[part] = _estimate_number(results, taken[row.name], metric, table.by, part)
             if row.name == main:
                 continue
             for part in parts:
@@ -137,7 +137,7 @@ def _parts(table: StudyTable, taken: Any) -> list[str]:
     """Names of the parts of a table, in order of their names."""
     if table.by is None:
         return [WHOLE]
-    values = {v for found in taken for frame in found.frames for v in frame[table.by].drop_nulls().to_list()}
+    values = {v for runs in taken for frame in runs.frames for v in frame[table.by].drop_nulls().to_list()}
     return sorted(values) or [WHOLE]
 
 
@@ -146,24 +146,24 @@ def _of_part(frame: pl.DataFrame, by: str | None, part: str) -> pl.DataFrame:
 
 
 def _numbers(
-    results: Results, found: SeedNumbers, metric: str, by: str | None, part: str
+    results: Results, runs: SeedNumbers, metric: str, by: str | None, part: str
 ) -> tuple[list[Any], list[list[str]]]:
     """For each seed the number as a function of weights, and the patients. BadInput, a reason, where there is none."""
-    if not found.frames:
-        raise BadInput("; ".join(found.missing) or NOT_PLAYED)
-    frames = [_of_part(frame, by, part) for frame in found.frames]
+    if not runs.frames:
+        raise BadInput("; ".join(runs.missing) or NOT_PLAYED)
+    frames = [_of_part(frame, by, part) for frame in runs.frames]
     who = [frame["subject_id"].to_list() for frame in frames]
     fewest = min(len(set(own)) for own in who)
     if fewest == 0:
         raise BadInput("no patients in this group" if by else "no patients")
     if by is not None and fewest < results.study.smallest:
         raise BadInput(f"fewer than {results.study.smallest} patients: not shown")
-    return [number_of(metric, frame, found.labels) for frame in frames], who
+    return [number_of(metric, frame, runs.labels) for frame in frames], who
 
 
-def _told(results: Results, found: SeedNumbers, metric: str, by: str | None, part: str) -> dict[str, Any]:
+def _estimate_number(results: Results, runs: SeedNumbers, metric: str, by: str | None, part: str) -> dict[str, Any]:
     try:
-        numbers, who = _numbers(results, found, metric, by, part)
+        numbers, who = _numbers(results, runs, metric, by, part)
     except BadInput as error:
         return {"hole": str(error)}
     value, drawn = drawn_over_seeds(numbers, who, seed=results.seed, resamples=results.resamples)
@@ -172,9 +172,9 @@ def _told(results: Results, found: SeedNumbers, metric: str, by: str | None, par
     low, high = np.clip(np.nanpercentile(drawn, [2.5, 97.5]), *bounds_of(metric))
     each = [float(of(np.ones((1, len(own))))[0]) for of, own in zip(numbers, who, strict=True)]
     return {
-        "value": value, "low": float(low), "high": float(high), "each": each, "seeds": list(found.seeds),
+        "value": value, "low": float(low), "high": float(high), "each": each, "seeds": list(runs.seeds),
         "patients": len({one for own in who for one in own}), "samples": max(len(own) for own in who),
-        **({"missing": list(found.missing)} if found.missing else {}),
+        **({"missing": list(runs.missing)} if runs.missing else {}),
     }  # fmt: skip
 
 
@@ -203,9 +203,9 @@ def _test(
     return {"difference": value, "low": float(low), "high": float(high), "p": p_of(drawn), "seeds": seeds}
 
 
-def _only(found: SeedNumbers, seeds: Sequence[int]) -> SeedNumbers:
-    kept = [i for i, seed in enumerate(found.seeds) if seed in seeds]
-    return SeedNumbers(tuple(seeds), tuple(found.frames[i] for i in kept), found.labels, ())
+def _only(runs: SeedNumbers, seeds: Sequence[int]) -> SeedNumbers:
+    kept = [i for i, seed in enumerate(runs.seeds) if seed in seeds]
+    return SeedNumbers(tuple(seeds), tuple(runs.frames[i] for i in kept), runs.labels, ())
 
 
 def _as(frame: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
@@ -231,23 +231,24 @@ def _gaps(
     gaps: dict[str, Any] = {}
     for row in rows:
         for task, metric in columns:
-            found = _taken(results, row, cohort, task)
-            shown: list[tuple[list[Any], str]] = []
-            for part in _parts(table, [found]):
+            runs = _taken(results, row, cohort, task)
+            groups: list[tuple[list[Any], str]] = []
+            for part in _parts(table, [runs]):
                 try:
-                    _numbers(results, found, metric, table.by, part)
+                    _numbers(results, runs, metric, table.by, part)
                 except BadInput:
                     continue
-                shown.append(([_within(frame, table.by, part, metric, found.labels) for frame in found.frames], part))
-            if len(shown) < 2:
+                groups.append(([_within(frame, table.by, part, metric, runs.labels) for frame in runs.frames], part))
+            if len(groups) < 2:
                 continue
-            who = [frame["subject_id"].to_list() for frame in found.frames]
-            ranges = [_range([own[i] for own, _ in shown]) for i in range(len(found.frames))]
+            who = [frame["subject_id"].to_list() for frame in runs.frames]
+            ranges = [_range([own[i] for own, _ in groups]) for i in range(len(runs.frames))]
             value, drawn = drawn_over_seeds(ranges, who, seed=results.seed, resamples=results.resamples)
-            known = drawn[~np.isnan(drawn)]
-            low, high = np.percentile(known, [2.5, 97.5]) - (known.mean() - value)
+            draws = drawn[~np.isnan(drawn)]
+            low, high = np.percentile(draws, [2.5, 97.5]) - (draws.mean() - value)
             gaps.setdefault(row.name, {})[_column(task, metric)] = {
-                "value": value, "low": max(0.0, float(low)), "high": float(high), "groups": [part for _, part in shown],
+                "value": value, "low": max(0.0, float(low)), "high": float(high),
+                "groups": [part for _, part in groups],
             }  # fmt: skip
     return gaps
 
@@ -262,8 +263,8 @@ def _within(frame: pl.DataFrame, by: str | None, part: str, metric: str, labels:
 
 def _range(numbers: Sequence[Any]) -> Any:
     def widest(weights: np.ndarray) -> np.ndarray:
-        found = np.stack([of(weights) for of in numbers])
-        return found.max(axis=0) - found.min(axis=0)
+        values = np.stack([of(weights) for of in numbers])
+        return values.max(axis=0) - values.min(axis=0)
 
     return widest
 

@@ -53,10 +53,10 @@ def file_of(cell: Cell) -> Path:
     """The file of a cell's predictions. BadInput, naming it, where there is none."""
     folder = Path(cell.run.predictions or "")
     names = [f"{cell.cohort}-{cell.task}-seed{cell.seed}", f"{cell.cohort}-{cell.task}"]
-    found = [folder / f"{name}{end}" for name in names for end in ENDS]
-    there = next((path for path in found if path.is_file()), None)
+    candidates = [folder / f"{name}{end}" for name in names for end in ENDS]
+    there = next((path for path in candidates if path.is_file()), None)
     if there is None:
-        raise BadInput(f"there is no {found[0].name} in {folder}, nor {found[2].name} for all seeds")
+        raise BadInput(f"there is no {candidates[0].name} in {folder}, nor {candidates[2].name} for all seeds")
     return there
 
 
@@ -109,8 +109,8 @@ def _check(path: Path, frame: pl.DataFrame, labels: Sequence[str]) -> None:
         row = strange.row(0, named=True)
         what = f"sample {row['sample_id']} has the prediction {row['prediction']!r:.40}"
         raise BadInput(f"{path}: {what}, which is none of {', '.join(labels)}.")
-    known = frame.filter(pl.col("probabilities").is_not_null())
+    rows = frame.filter(pl.col("probabilities").is_not_null())
     total, least = pl.col("probabilities").list.sum(), pl.col("probabilities").list.min()
-    wrong = known.filter(((total - 1).abs() > 1e-3) | (least < 0) | total.is_nan())
+    wrong = rows.filter(((total - 1).abs() > 1e-3) | (least < 0) | total.is_nan())
     if wrong.height:
         raise BadInput(f"{path}: the probabilities of sample {wrong['sample_id'][0]} do not add up to 1: correct them.")

@@ -42,7 +42,7 @@ def key_differences(study: Study, cell: Cell, row: StudyRow, config: Config) -> 
     """The keys alone, for cells that are composed and not played."""
     here, of_data = leaves(plain(config)), ("protocol.", "data.", "task.")  # all that a model from elsewhere shares
     return [
-        f"{key} is {_shown(here.get(key))}, the paper's {_shown(theirs)}"
+        f"{key} is {_format_value(here.get(key))}, the paper's {_format_value(theirs)}"
         for key, theirs in paper_keys(study, cell, row).items()
         if (cell.run.predictions is None or key.startswith(of_data)) and not _same(here.get(key), theirs)
     ]
@@ -67,5 +67,5 @@ def _same(ours: object, theirs: object) -> bool:
     return ours == theirs and isinstance(ours, bool) == isinstance(theirs, bool)
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else "not set" if value is None else str(value)

@@ -27,20 +27,21 @@ def draw(folder: StudyFolder, study: Study, numbers: Mapping[str, Any]) -> None:
     """Write everything that is made from numbers.json."""
     published = folder.about().get("published") or {}
     drawn = []
-    for name, found in numbers.items():
-        table = next(one for one in study.tables if one.name == found["table"])
-        beside = published.get(table.published.get(found["cohort"], ""), {})
-        printed, withheld = comparable(folder, study, found, beside.get("cells") or {})
-        lines = list(lines_of(study, found, printed))
+    for name, table_numbers in numbers.items():
+        table = next(one for one in study.tables if one.name == table_numbers["table"])
+        beside = published.get(table.published.get(table_numbers["cohort"], ""), {})
+        printed, withheld = comparable(folder, study, table_numbers, beside.get("cells") or {})
+        lines = list(lines_of(study, table_numbers, printed))
         write_whole(folder.path / "tables" / f"{name}.csv", as_csv(lines))
-        write_whole(folder.path / "tables" / f"{name}.tex", as_latex(study, table, found))
+        write_whole(folder.path / "tables" / f"{name}.tex", as_latex(study, table, table_numbers))
         svgs = []
-        for part, (svg, png) in figures_of(study, table, found).items():
+        for part, (svg, png) in figures_of(study, table, table_numbers).items():
             place = folder.path / "figures" / f"{name}-{part}"
             write_whole(place.with_name(place.name + ".svg"), svg)
             place.with_name(place.name + ".png").write_bytes(png)
             svgs.append((part, svg))
-        drawn.append({"name": name, "table": table, "found": found, "grid": grid(study, found, printed), "svgs": svgs,
+        drawn.append({"name": name, "table": table, "found": table_numbers,
+                      "grid": grid(study, table_numbers, printed), "svgs": svgs,
                       "source": beside.get("source"), "printed": bool(printed), "withheld": withheld})  # fmt: skip
     for one in drawn:
         write_whole(folder.path / "tables" / f"{one['name']}.html", _page(study, folder, [one]))
@@ -48,7 +49,7 @@ def draw(folder: StudyFolder, study: Study, numbers: Mapping[str, Any]) -> None:
 
 
 def comparable(
-    folder: StudyFolder, study: Study, found: Mapping[str, Any], published: Mapping[str, Any]
+    folder: StudyFolder, study: Study, numbers: Mapping[str, Any], published: Mapping[str, Any]
 ) -> tuple[dict[str, dict[str, float]], dict[str, list[str]]]:
     """The published numbers beside whose cells they may stand, and why others may not: reason -> titles of rows.
 
@@ -57,12 +58,12 @@ def comparable(
     printed: dict[str, dict[str, float]] = {}
     reasons: dict[str, list[str]] = {}
     dones: dict[str, dict[str, Any] | None] = {}
-    for row in [study.row(name) for name in found["cells"] if name in published]:
-        for column in [column for column in found["columns"] if column in published[row.name]]:
+    for row in [study.row(name) for name in numbers["cells"] if name in published]:
+        for column in [column for column in numbers["columns"] if column in published[row.name]]:
             task = column.split("/", 1)[0]
             why: list[str] = [row.differs] if row.differs else []
             for seed in study.seeds:
-                cell = Cell(study.run(row.run), found["cohort"], task, seed)
+                cell = Cell(study.run(row.run), numbers["cohort"], task, seed)
                 if cell.id not in dones:
                     dones[cell.id] = folder.done(cell)
                 why += _differs(dones[cell.id], row.name)
@@ -80,13 +81,13 @@ def _differs(done: Mapping[str, Any] | None, row: str) -> list[str]:
     return done.get("differs", {}).get(row, ["played before settings were held against the paper's"])
 
 
-def lines_of(study: Study, found: Mapping[str, Any], published: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def lines_of(study: Study, numbers: Mapping[str, Any], published: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """One line a number, with its test and what the paper has."""
-    for row, columns in found["cells"].items():
+    for row, columns in numbers["cells"].items():
         for column, parts in columns.items():
             task, metric = column.split("/", 1)
             for part, cell in parts.items():
-                test = found["tests"].get(row, {}).get(column, {}).get(part, {})
+                test = numbers["tests"].get(row, {}).get(column, {}).get(part, {})
                 yield {
                     "row": row, "title": study.row(row).title, "task": task, "metric": metric, "part": part,
                     **{key: cell.get(key) for key in ("value", "low", "high", "patients", "samples", "hole")},
@@ -106,7 +107,7 @@ def as_csv(lines: Sequence[Mapping[str, Any]]) -> str:
     return out.getvalue()
 
 
-def shown(cell: Mapping[str, Any], metric: str) -> str:
+def format_cell(cell: Mapping[str, Any], metric: str) -> str:
     """A number with its interval, a dash for a hole."""
     if "hole" in cell:
         return "-"
@@ -114,49 +115,49 @@ def shown(cell: Mapping[str, Any], metric: str) -> str:
     return f"{cell['value']:.{digits}f} [{cell['low']:.{digits}f}, {cell['high']:.{digits}f}]"
 
 
-def grid(study: Study, found: Mapping[str, Any], published: Mapping[str, Any]) -> list[dict[str, Any]]:
+def grid(study: Study, numbers: Mapping[str, Any], published: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Rows of the table as people read it: one a row and part."""
-    parts = list(dict.fromkeys(p for columns in found["cells"].values() for c in columns.values() for p in c))
+    parts = list(dict.fromkeys(p for columns in numbers["cells"].values() for c in columns.values() for p in c))
     lines = []
-    for row in found["cells"]:
+    for row in numbers["cells"]:
         for part in parts:
             cells = []
-            for column in found["columns"]:
-                cell = found["cells"][row][column].get(part, {"hole": "no such group"})
-                test = found["tests"].get(row, {}).get(column, {}).get(part)
+            for column in numbers["columns"]:
+                cell = numbers["cells"][row][column].get(part, {"hole": "no such group"})
+                test = numbers["tests"].get(row, {}).get(column, {}).get(part)
                 cells.append({
-                    "text": shown(cell, column.split("/", 1)[1]), "hole": cell.get("hole"),
+                    "text": format_cell(cell, column.split("/", 1)[1]), "hole": cell.get("hole"),
                     "differs": test is not None and test["holm"] < SIGNIFICANT,
                     "p": None if test is None else test["holm"],
                     "paper": published.get(row, {}).get(column), "missing": cell.get("missing"),
                 })  # fmt: skip
-            lines.append({"title": study.row(row).title, "part": part, "main": row == found["main"], "cells": cells})
+            lines.append({"title": study.row(row).title, "part": part, "main": row == numbers["main"], "cells": cells})
     return lines
 
 
-def heads(found: Mapping[str, Any]) -> list[str]:
+def heads(numbers: Mapping[str, Any]) -> list[str]:
     """Titles of the columns."""
-    return [f"{task}: {title_of(metric)}" for task, metric in (c.split("/", 1) for c in found["columns"])]
+    return [f"{task}: {title_of(metric)}" for task, metric in (c.split("/", 1) for c in numbers["columns"])]
 
 
-def as_latex(study: Study, table: StudyTable, found: Mapping[str, Any]) -> str:
+def as_latex(study: Study, table: StudyTable, numbers: Mapping[str, Any]) -> str:
     """Booktabs tables, one a task and at most `ACROSS` columns, so that each fits a page. A dagger marks what differs
     from the main row at 5% after Holm's correction."""
     lines = ["% " + _escaped(table.title)]
-    for task in dict.fromkeys(column.split("/", 1)[0] for column in found["columns"]):
-        own = [column for column in found["columns"] if column.startswith(f"{task}/")]
+    for task in dict.fromkeys(column.split("/", 1)[0] for column in numbers["columns"]):
+        own = [column for column in numbers["columns"] if column.startswith(f"{task}/")]
         for at in range(0, len(own), ACROSS):
-            lines += _latex_block(study, {**found, "columns": own[at : at + ACROSS]})
+            lines += _latex_block(study, {**numbers, "columns": own[at : at + ACROSS]})
     return "\n".join(lines)
 
 
-def _latex_block(study: Study, found: Mapping[str, Any]) -> list[str]:
+def _latex_block(study: Study, numbers: Mapping[str, Any]) -> list[str]:
     """The lines of one tabular."""
     lines = [
-        f"\\begin{{tabular}}{{l{'c' * len(found['columns'])}}}", "\\toprule",
-        " & ".join(["", *map(_escaped, heads(found))]) + " \\\\", "\\midrule",
+        f"\\begin{{tabular}}{{l{'c' * len(numbers['columns'])}}}", "\\toprule",
+        " & ".join(["", *map(_escaped, heads(numbers))]) + " \\\\", "\\midrule",
     ]  # fmt: skip
-    for line in grid(study, found, {}):
+    for line in grid(study, numbers, {}):
         name = line["title"] if line["part"] == "all" else f"{line['title']}, {line['part']}"
         cells = []
         for cell in line["cells"]:

@@ -35,8 +35,8 @@ def run_study(shop: StudyJobs, tell: Callable[[str], None] = print) -> dict[str,
             problem = play(shop, cell)
             if problem is not None:
                 shop.folder.fail(cell, problem)
-            told = f"left out: {problem}" if problem else f"{time.monotonic() - began:.0f} s"
-            tell(f"{number}/{len(left)} {cell.id}: {told}")
+            outcome = f"left out: {problem}" if problem else f"{time.monotonic() - began:.0f} s"
+            tell(f"{number}/{len(left)} {cell.id}: {outcome}")
         return conclude(shop.folder, shop.study)
 
 

@@ -37,8 +37,8 @@ def samples_frame(config: Config) -> pl.DataFrame:
     """One row a sample of any split. BadInput as the records raise it, for repeated sample ids, for a patient in two
     splits, and where no patient is left to test."""
     records = Records(config)
-    found = _of_visits(records) if config.task.name in (*VISIT_TASKS, "labels") else _of_system(records)
-    frame = pl.DataFrame(found, schema=SCHEMA, orient="row")
+    rows = _of_visits(records) if config.task.name in (*VISIT_TASKS, "labels") else _of_system(records)
+    frame = pl.DataFrame(rows, schema=SCHEMA, orient="row")
     if frame["sample_id"].is_duplicated().any():
         twice = frame.filter(pl.col("sample_id").is_duplicated())["sample_id"][0]
         raise BadInput(f"sample {twice} occurs twice in {config.task.name} on {config.data.name}: ids must be unique.")

@@ -209,9 +209,9 @@ def abroad(run: StudyRun) -> bool:
 
 def sources_of(run: StudyRun) -> dict[str, str]:
     """Name the runs that have to be finished before this one, each with what this one does with it."""
-    found = {run.pruned_by: "is pruned by", run.weights.run if run.weights else None: "starts from"}
-    found[run.start] = "starts from"
-    return {name: how for name, how in found.items() if name is not None}
+    sources = {run.pruned_by: "is pruned by", run.weights.run if run.weights else None: "starts from"}
+    sources[run.start] = "starts from"
+    return {name: how for name, how in sources.items() if name is not None}
 
 
 def first_cohort(study: Study) -> str:
@@ -331,12 +331,12 @@ def made(kind: Any, values: Any, where: str) -> Any:
     if not isinstance(values, Mapping):
         raise BadInput(f"{where}: write keys and values, not {values!r:.60}.")
     hints = get_type_hints(kind)
-    known = {one.name: one for one in fields(kind)}
+    fields_by_name = {one.name: one for one in fields(kind)}
     for key in values:
-        if key not in known:
-            near = nearest(str(key), list(known))
+        if key not in fields_by_name:
+            near = nearest(str(key), list(fields_by_name))
             raise BadInput(f"{where} has no key {key}{f': did you mean {near}?' if near else '.'}")
-    for one in known.values():
+    for one in fields_by_name.values():
         if one.default is MISSING and one.default_factory is MISSING and one.name not in values:
             raise BadInput(f"{where} lacks {one.name}.")
     return kind(**{key: _value(hints[key], value, f"{where}: {key}") for key, value in values.items()})

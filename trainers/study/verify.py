@@ -103,25 +103,25 @@ def _pairs(one: Any, two: Any, place: str) -> Iterator[tuple[str, Any, Any]]:
 
 def _files(path: Path, numbers: Mapping[str, Any]) -> Iterator[str]:
     """Whether the tables as they are published say what numbers.json says."""
-    for name, found in numbers.items():
+    for name, table_numbers in numbers.items():
         file = path / "tables" / f"{name}.csv"
         if not file.is_file():
             yield f"{file} is gone: start the study again, which draws it."
             continue
         for line in csv.DictReader(file.read_text().splitlines()):
             column = f"{line['task']}/{line['metric']}"
-            cell = found["cells"].get(line["row"], {}).get(column, {}).get(line["part"], {})
+            cell = table_numbers["cells"].get(line["row"], {}).get(column, {}).get(line["part"], {})
             for key in ("value", "low", "high"):
-                told = float(line[key]) if line[key] else None
-                if told != cell.get(key):
-                    yield f"{file}: {key} of {line['row']}, {column} is {told}, not {cell.get(key)}."
+                value = float(line[key]) if line[key] else None
+                if value != cell.get(key):
+                    yield f"{file}: {key} of {line['row']}, {column} is {value}, not {cell.get(key)}."
 
 
 def _point_values(results: Any, numbers: Mapping[str, Any]) -> Iterator[tuple[str, float, float]]:
     """(place, the number of one seed, the same by scikit-learn) of every place that scikit-learn knows."""
-    for name, found in numbers.items():
-        by = next(table.by for table in results.study.tables if table.name == found["table"])
-        for row, columns in found["cells"].items():
+    for name, table_numbers in numbers.items():
+        by = next(table.by for table in results.study.tables if table.name == table_numbers["table"])
+        for row, columns in table_numbers["cells"].items():
             for column, parts in columns.items():
                 task, metric = column.split("/", 1)
                 if metric not in BY_SKLEARN:
@@ -129,7 +129,7 @@ def _point_values(results: Any, numbers: Mapping[str, Any]) -> Iterator[tuple[st
                 for part, cell in parts.items():
                     for seed, value in zip(cell.get("seeds", ()), cell.get("each", ()), strict=True):
                         run = results.study.row(row).run
-                        played = results.done.get(f"{run}-{found['cohort']}-{task}-seed{seed}")
+                        played = results.done.get(f"{run}-{table_numbers['cohort']}-{task}-seed{seed}")
                         if played is None:
                             continue  # `_sums` says what became of it
                         frame = results.frame(played.rows[row])

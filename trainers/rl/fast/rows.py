@@ -69,17 +69,17 @@ def prefix_groups(texts: Sequence[Array], token_budget: int) -> list[tuple[list[
     """Texts that share at least half of what they are, by index, and the tokens of each such group; in the order of
     their first ones."""
     order = sorted(range(len(texts)), key=lambda i: np.ascontiguousarray(texts[i]).tobytes())  # alike is adjacent
-    found: list[tuple[list[int], int]] = []
+    groups: list[tuple[list[int], int]] = []
     most = 0
     for before, i in zip([-1, *order], order, strict=False):
         length = len(texts[i])
-        shared = _alike(texts[before], texts[i]) if found else 0
-        if shared >= max(LEAST_SHARED, length / 2) and found[-1][1] + length - shared <= most:
-            found[-1] = ([*found[-1][0], i], found[-1][1] + length - shared)
+        shared = _alike(texts[before], texts[i]) if groups else 0
+        if shared >= max(LEAST_SHARED, length / 2) and groups[-1][1] + length - shared <= most:
+            groups[-1] = ([*groups[-1][0], i], groups[-1][1] + length - shared)
         else:
-            found.append(([i], length))
+            groups.append(([i], length))
             most = min(token_budget, TREE * length)
-    return sorted(found, key=lambda tree: min(tree[0]))
+    return sorted(groups, key=lambda tree: min(tree[0]))
 
 
 def _alike(one: Array, other: Array) -> int:
