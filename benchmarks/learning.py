@@ -49,13 +49,13 @@ def learning(
     runs = [folder / f"{'world' if worlds else 'seed'}{seed}" for seed in range(seeds)]
     if worlds:
         _check_generated(command_of(0, runs[0], overrides)[2:])
-    found: list[dict[str, Path]] = []
+    trained: list[dict[str, Path]] = []
     for seed, run_dir in enumerate(runs):
         own = [*([f"data.world_seed={seed}"] if worlds else []), *overrides]
-        found.append(train(seed, run_dir, own, timeout))
-    controls = {name: [own[name] for own in found] for name in CONTROLS if all(name in own for own in found)}
+        trained.append(train(seed, run_dir, own, timeout))
+    controls = {name: [own[name] for own in trained] for name in CONTROLS if all(name in own for own in trained)}
     for name in CONTROLS:
-        if name not in controls and any(name in own for own in found):
+        if name not in controls and any(name in own for own in trained):
             print(f"{name} is left out: not every seed has it.", flush=True)
     return gathered(runs, controls, worlds)
 
@@ -71,15 +71,15 @@ def train(
 
     _start(command_of(seed, run_dir, overrides), timeout)
     updates = load(command_of(seed, run_dir, overrides)[2:]).trainer.rl.updates
-    found: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
     if updates and controls:
-        found[RFT] = _control(RFT, seed, run_dir, overrides, updates, timeout)
-    if RFT in found and RFT_TOKENS in controls:
-        wanted, round_tokens = trained_tokens(run_dir), trained_tokens(found[RFT]) / updates
+        folders[RFT] = _control(RFT, seed, run_dir, overrides, updates, timeout)
+    if RFT in folders and RFT_TOKENS in controls:
+        wanted, round_tokens = trained_tokens(run_dir), trained_tokens(folders[RFT]) / updates
         if wanted and round_tokens:
             rounds = math.ceil(wanted / round_tokens)
-            found[RFT_TOKENS] = _control(RFT_TOKENS, seed, run_dir, overrides, rounds, timeout)
-    return found
+            folders[RFT_TOKENS] = _control(RFT_TOKENS, seed, run_dir, overrides, rounds, timeout)
+    return folders
 
 
 def trained_tokens(run_dir: Path) -> int:
@@ -152,10 +152,10 @@ def gathered(
     rows = rows_by_policy(runs, controls)
     if worlds:
         rows = {name: [_of_world(i, own) for i, own in enumerate(seeds)] for name, seeds in rows.items()}
-    for name, found in rows.items():
-        told = COLUMNS if any(row["turns"] for row in found[0]) else {"accuracy": COLUMNS["accuracy"]}  # a baseline
-        result |= {f"test {about}, {name}": over_both(found, column) for about, column in told.items()}
-        result |= _by_look_ups(name, found)
+    for name, seeds in rows.items():
+        columns = COLUMNS if any(row["turns"] for row in seeds[0]) else {"accuracy": COLUMNS["accuracy"]}  # a baseline
+        result |= {f"test {about}, {name}": over_both(seeds, column) for about, column in columns.items()}
+        result |= _by_look_ups(name, seeds)
     main, before = summaries[0]["main"], summaries[0]["before"]
     if before in rows and main in rows:
         pair = rows[main], rows[before]
@@ -197,8 +197,8 @@ def _by_look_ups(name: str, seeds: Sequence[Rows]) -> dict[str, Any]:
         return {}
     kinds = sorted({row["look_ups"] for own in seeds for row in own})
     groups = {kind: [[row for row in own if row["look_ups"] == kind] for own in seeds] for kind in kinds}
-    found = {f"test accuracy at {kind} look-ups, {name}": over_both(own, "correct") for kind, own in groups.items()}
-    return found | {f"test rounds, {name}": over_both(seeds, "iterations")}
+    scores = {f"test accuracy at {kind} look-ups, {name}": over_both(own, "correct") for kind, own in groups.items()}
+    return scores | {f"test rounds, {name}": over_both(seeds, "iterations")}
 
 
 def _single(folder: Any, summary: Mapping[str, Any]) -> dict[str, float]:
@@ -212,9 +212,9 @@ def _single(folder: Any, summary: Mapping[str, Any]) -> dict[str, float]:
         numbers[CEILINGS.get(name, f"ceiling {name}")] = ceiling
     for name, ceiling in summary.get("found_ceilings", {}).items():
         numbers[f"ceiling with what was found, {name}"] = ceiling
-    for name, found in summary["policies"].items():
-        if "when_f1_by_decision" in found:
-            numbers[f"F1 of when to retrieve by decision, {name}"] = found["when_f1_by_decision"][0]
+    for name, scores in summary["policies"].items():
+        if "when_f1_by_decision" in scores:
+            numbers[f"F1 of when to retrieve by decision, {name}"] = scores["when_f1_by_decision"][0]
     numbers["seconds in all"] = sum(summary["time"].values())
     numbers["peak memory in GB"] = summary["memory_gb"]
     return numbers
@@ -227,12 +227,12 @@ def over_both(seeds: Sequence[Rows], column: str, other: Sequence[Rows] | None =
 
     who = [patients_of(rows) for rows in seeds]
     if other is None:
-        found = seeds_and_patients([[float(row[column]) for row in rows] for rows in seeds], who)
+        interval = seeds_and_patients([[float(row[column]) for row in rows] for rows in seeds], who)
     else:
         pairs = [paired(a, b) for a, b in zip(seeds, other, strict=True)]
         first, second = ([[float(pair[i][column]) for pair in own] for own in pairs] for i in (0, 1))
-        found = seeds_and_patients_difference(first, second, who)
-    mean, low, high = found.as_list()
+        interval = seeds_and_patients_difference(first, second, who)
+    mean, low, high = interval.as_list()
     patients, samples = len({name for own in who for name in own}), max(len(own) for own in who)
     return {"mean": mean, "low": low, "high": high, "seeds": len(who), "patients": patients, "samples": samples}
 

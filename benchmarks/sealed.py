@@ -67,14 +67,14 @@ def sealed(words: Sequence[str], folder: Path, timeout: float, root: Path = ROOT
     record = open_test(test, runs, root)
     places = [runs / f"world{world}" for world in test.worlds]
     named = [name for name in CONTROLS if any(name in (c.of, c.less) for c in test.contrasts)]
-    found = [
+    controls = [
         train(world, place, [f"data.world_seed={world}", *test.overrides], timeout, named)
         for world, place in zip(test.worlds, places, strict=True)
     ]
-    for world, own in zip(test.worlds, found, strict=True):
+    for world, own in zip(test.worlds, controls, strict=True):
         if absent := [name for name in named if name not in own]:
             raise BadInput(f"{runs / f'world{world}'} counted no trained tokens, so that {absent[0]} was not trained.")
-    result = differences(test, places, {name: [own[name] for own in found] for name in named})
+    result = differences(test, places, {name: [own[name] for own in controls] for name in named})
     record = {key: value for key, value in record.items() if key != "folder"} | {"result": result}
     write_whole(runs / "fragment.md", "\n".join(page_lines(test, record)) + "\n")
     write_whole(root / PLACE / f"{test.name}.json", json.dumps(record, indent=1) + "\n")
@@ -174,18 +174,18 @@ def _opened(record: dict[str, Any], head: str, runs: Path, path: str) -> dict[st
 def differences(test: Registration, runs: Sequence[Path], controls: Mapping[str, Sequence[Path]]) -> dict[str, Any]:
     """Compute each registered contrast: mean, t-interval over seeds, each seed's difference."""
     rows = rows_by_policy(runs, controls)
-    found = {}
+    contrasts = {}
     for c in test.contrasts:
         apart = [over_seeds([a], "correct", [b])["mean"] for a, b in zip(rows[c.of], rows[c.less], strict=True)]
-        found[f"{c.of} - {c.less}"] = over_seeds(rows[c.of], "correct", rows[c.less]) | {"each": apart}
-    return found
+        contrasts[f"{c.of} - {c.less}"] = over_seeds(rows[c.of], "correct", rows[c.less]) | {"each": apart}
+    return contrasts
 
 
 def reading(number: Mapping[str, Any], contrast: Contrast) -> str:
     """State what the interval shows and nothing more, and whether the goal is reached."""
     ahead = f"{contrast.of} is ahead" if number["low"] > 0 else f"{contrast.of} is behind"
-    shown = ahead if number["low"] > 0 or number["high"] < 0 else "no difference shows"
-    return f"{shown}; goal above {contrast.goal:g}: {'reached' if number['low'] > contrast.goal else '**missed**'}"
+    verdict = ahead if number["low"] > 0 or number["high"] < 0 else "no difference shows"
+    return f"{verdict}; goal above {contrast.goal:g}: {'reached' if number['low'] > contrast.goal else '**missed**'}"
 
 
 def page_lines(test: Registration, record: Mapping[str, Any]) -> Iterator[str]:

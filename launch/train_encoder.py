@@ -32,8 +32,8 @@ def run(config: Config) -> None:
         raise BadInput(f"task={config.task.name} has no time series to encode: choose a task=series_....")
     use_cores(config.threads)
     cases, encoder = series.series_material(Records(config), settings), series.encoder_of(settings)
-    scores = predictor_scores(cases.found, cases.task, cases.splits, seed=config.seed, resamples=config.eval.bootstrap)
-    splits = cases.splits
+    splits, draw = cases.splits, {"seed": config.seed, "resamples": config.eval.bootstrap}
+    scores = predictor_scores(cases.embeddings, cases.task, splits, **draw)
     about = f"{cases.task.name}, {len(splits.train)}/{len(splits.valid)}/{len(splits.test)} samples"
     print(f"{encoder} on {about}: mean±deviation over {config.eval.bootstrap} resamples, in percent")
     for name, spread in scores.items():

@@ -48,6 +48,29 @@ def test_files_are_short() -> None:
     assert not long, f"look again above 600 lines: {long}"
 
 
+PARTICIPLES = {"found", "known", "shown", "told", "said"}
+
+
+def test_names_are_no_participles_without_a_noun() -> None:
+    """Of variables, parameters and functions; attributes and keys of files keep the names that they have."""
+    named: list[str] = []
+    for path, tree in modules().items():
+        fields = {id(line.target) for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for line in node.body
+                  if isinstance(line, ast.AnnAssign)}  # fmt: skip
+        methods = {id(one) for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for one in node.body}
+        for node in ast.walk(tree):
+            name = ""
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and id(node) not in fields:
+                name = node.id
+            elif isinstance(node, ast.arg):
+                name = node.arg
+            elif isinstance(node, Function) and id(node) not in methods:
+                name = node.name
+            if name.strip("_") in PARTICIPLES:
+                named.append(f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)} {name}")
+    assert not named, f"name the thing: {named}"
+
+
 def test_public_things_have_docstrings() -> None:
     """Modules, classes and functions at the top of a module, and methods of public classes, that have more than a
     line of body: what stands there in one line says itself."""

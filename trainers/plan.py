@@ -100,7 +100,7 @@ class PlanPhase:
     memory: float
 
 
-Plays = float | list[tuple[float, EpisodeCounts]]  # episodes as the probe counted them, or of several kinds
+Plays = float | Sequence[tuple[float, EpisodeCounts]]  # episodes as the probe counted them, or of several kinds
 
 
 @dataclass(frozen=True)

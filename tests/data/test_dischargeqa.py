@@ -12,7 +12,7 @@ from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.readers.notes import Notes, read_notes
 from ghar.data.sections import PARTS, sentences, split_sections
 from ghar.envs.exprag.discharge_items import diagnoses, instructions, medications, same, styled
-from ghar.envs.exprag.dischargeqa import SHOWN, DischargeQuestion, Kind, build_questions, letters, said_already
+from ghar.envs.exprag.dischargeqa import SHOWN, DischargeQuestion, Kind, build_questions, count_leaked_options, letters
 from ghar.envs.exprag.options import LETTERS
 from ghar.envs.worlds.severity.notes import write_notes
 from ghar.envs.worlds.severity.world import generate_world
@@ -192,5 +192,5 @@ def test_what_the_text_gives_away() -> None:
     def asked(shown: str) -> DischargeQuestion:
         return DischargeQuestion("1-diagnosis", 1, 1, "diagnosis", ("Acute kidney injury", "Gout"), 0b01, shown)
 
-    found = said_already([asked("History of acute  kidney\ninjury."), asked("Gout in the past.")])
+    found = count_leaked_options([asked("History of acute  kidney\ninjury."), asked("Gout in the past.")])
     assert list(found.values()) == [2, 1, 1]

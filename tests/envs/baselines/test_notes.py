@@ -82,7 +82,7 @@ def test_later_summaries_change_no_answer():
             for visit, text in zip(told.notes.visit_id.tolist(), told.notes.texts, strict=True)
         ]
         other = EarlierNotes(replace(told.notes, texts=changed))
-        again = replace(model, words=replace(model.words, told=other))  # pyright: ignore[reportArgumentType, reportAttributeAccessIssue]
+        again = replace(model, words=replace(model.words, notes=other))  # pyright: ignore[reportArgumentType, reportAttributeAccessIssue]
         np.testing.assert_array_equal(before, again(test))  # pyright: ignore[reportCallIssue]
 
 
