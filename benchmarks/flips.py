@@ -259,8 +259,8 @@ def _trained(folder: Path, cohort: Any) -> dict[str, Kept]:
         return repr((weights, sorted(words.get_vocab().items()))).encode()
 
     def step() -> bytes:
-        snapshot = checkpoint.load(folder / "checkpoints" / "step-3", {"architecture": "x"})
-        return repr((snapshot.weights["weight"].tolist(), snapshot.state, snapshot.step, snapshot.optimizer)).encode()
+        last = checkpoint.load(folder / "checkpoints" / "step-3", {"architecture": "x"})
+        return repr((last.weights["weight"].tolist(), last.state, last.step, last.optimizer)).encode()
 
     def examples() -> bytes:
         dataset = read_examples(folder / "lessons" / "lessons.npz")

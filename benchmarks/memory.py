@@ -113,12 +113,12 @@ def measure(step: Step) -> dict[str, Any]:
     before = bench_ppo.start_of_memory()
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
-    losses = take(step, device)
+    step_losses = take(step, device)
     if device.type == "cuda":
         peak, name = torch.cuda.max_memory_allocated() / 1e6, torch.cuda.get_device_name()
     else:
         peak, name = bench_ppo.memory("VmHWM") - before, "cpu"
-    return {"MB": peak, "device": name, "losses": losses}
+    return {"MB": peak, "device": name, "losses": step_losses}
 
 
 def take(step: Step, device: torch.device) -> dict[str, float]:

@@ -81,11 +81,11 @@ def schema_of(cls: type) -> dict[str, tuple[Any, type | None]]:
 
 def key_types(settings: type, cls: type = Config, prefix: str = "") -> dict[str, Any]:
     """Full name -> annotation of every key, in the schema's order."""
-    types: dict[str, Any] = {}
+    kinds: dict[str, Any] = {}
     for name, (kind, schema) in schema_of(cls).items():
         section = settings if kind is Named else schema
-        types |= key_types(settings, section, f"{prefix}{name}.") if section else {prefix + name: kind}
-    return types
+        kinds |= key_types(settings, section, f"{prefix}{name}.") if section else {prefix + name: kind}
+    return kinds
 
 
 class _Nothing:

@@ -38,7 +38,7 @@ REASONS = {
 }
 UNNAMED = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE, errno.EMFILE}
 # safetensors says it in its own exception's text; torch.save, given a path, only notices that bytes are missing
-SAID = ("No space left on device", "Disk quota exceeded", "unexpected pos")
+FULL_TEXTS = ("No space left on device", "Disk quota exceeded", "unexpected pos")
 
 
 CACHE = "GHAR_CACHE"  # environment variable: the folder for what can be made again
@@ -140,4 +140,4 @@ def is_full(error: BaseException) -> bool:
     """Whether an error, or one it followed from, says that the disk is full."""
     has_full_errno = isinstance(error, OSError) and error.errno in FULL
     before = error.__cause__ or error.__context__
-    return has_full_errno or any(text in str(error) for text in SAID) or (before is not None and is_full(before))
+    return has_full_errno or any(text in str(error) for text in FULL_TEXTS) or (before is not None and is_full(before))

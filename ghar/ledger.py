@@ -26,7 +26,7 @@ from typing import Any
 from ghar.errors import BadInput
 
 LEDGER = "ledger.jsonl"
-KNOWN = ("config.yaml", "metrics.jsonl", "summary.json", "groups.json", "episodes/*.jsonl", "episodes/training/*.jsonl",
+FILES = ("config.yaml", "metrics.jsonl", "summary.json", "groups.json", "episodes/*.jsonl", "episodes/training/*.jsonl",
          "predictions/*.parquet")  # fmt: skip
 TRIES, PAUSE = 3, 0.1  # of a reader beside a writer; seconds
 Row = dict[str, Any]
@@ -151,7 +151,7 @@ def _without_torn_line(path: Path) -> tuple[int, str]:
 
 def _lying_there(folder: Path) -> list[Row]:
     """Lines for the files of a folder that an earlier version wrote, as they are now."""
-    paths = [path for pattern in KNOWN for path in sorted(folder.glob(pattern)) if path.is_file()]
+    paths = [path for pattern in FILES for path in sorted(folder.glob(pattern)) if path.is_file()]
     return [entry(str(path.relative_to(folder)), path) for path in paths]
 
 
@@ -180,7 +180,7 @@ def _sum(before: str, row: Mapping[str, Any]) -> str:
 
 def _warn(folder: Path) -> None:
     path = folder.resolve()
-    if path not in _warned and any(True for pattern in KNOWN for _ in folder.glob(pattern)):
+    if path not in _warned and any(True for pattern in FILES for _ in folder.glob(pattern)):
         _warned.add(path)
         print(f"{folder} has no {LEDGER}: an earlier version wrote it, and nothing vouches for its numbers.",
               file=sys.stderr)  # fmt: skip

@@ -66,7 +66,7 @@ def test_names_are_no_participles_without_a_noun() -> None:
                 name = node.arg
             elif isinstance(node, Function) and id(node) not in methods:
                 name = node.name
-            if name.strip("_") in PARTICIPLES:
+            if name.strip("_").lower() in PARTICIPLES:
                 named.append(f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)} {name}")
     assert not named, f"name the thing: {named}"
 

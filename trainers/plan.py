@@ -37,7 +37,7 @@ from ghar.trainers.memory import ModelShape, checkpoint_copy, estimate, processe
 from ghar.trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
 from ghar.trainers.rl.trajectory import Row
 
-PROBED, PROBED_VARIANT = 24, 8  # episodes: of what the teacher plays, and of each other variant
+PROBED, PROBED_VARIANT = 24, 8  # episodes: of what the teacher plays, and of a variant with weights of its own
 TIMED = 1024  # tokens of a timed pass
 TOKENS_A_WORD = 1.5  # where there is no tokenizer yet
 UNCACHED = 256 * 2**20  # bytes of weights that no processor keeps from one token to the next
@@ -187,7 +187,7 @@ def phases_of(
 ) -> list[PlanPhase]:
     """One after the other, as trainers/recipe.py walks through them. Without a speed there are no seconds.
 
-    variants: episodes of variants that play otherwise than the teacher, by name; the others are `counted`.
+    variants: episodes of variants that are not played as the teacher plays, by name; the others are `counted`.
     """
     base, warmup, rl = config.trainer.base, config.trainer.warmup, config.trainer.rl
     cases, call = system.cases, counted.tokens / max(counted.calls, 1)
@@ -254,21 +254,10 @@ def _tokens(config: Config, pairs: Sequence[Any]) -> float:
 
 
 def probe_variants(system: System[Any], config: Config, shape: ModelShape) -> dict[str, EpisodeCounts]:
-    """Count the episodes of variants that the evaluation asks a model for and that play otherwise than the teacher."""
-    teacher = system.teacher_variant()
+    """Count the episodes of evaluated variants with weights of their own (`Training.stages`), which play otherwise."""
     evaluated = [system.variant(name) for name in config.eval.variants or system.listed]
-    counts: list[tuple[Variant, EpisodeCounts]] = []
-    for variant in evaluated:
-        if not system.asks_model(variant) or _plays_alike(variant, teacher):
-            continue
-        alike = next((counted for other, counted in counts if _plays_alike(variant, other)), None)
-        counts.append((variant, alike or _count(system, variant, config, shape, PROBED_VARIANT)))
-    return {variant.name: counted for variant, counted in counts}
-
-
-def _plays_alike(one: Variant, other: Variant) -> bool:
-    """Whether two variants differ in weights alone."""
-    return one.spec == other.spec and dict(one.forced) == dict(other.forced)
+    own = [variant for variant in evaluated if variant.who in system.training.stages]
+    return {variant.name: _count(system, variant, config, shape, PROBED_VARIANT) for variant in own}
 
 
 def probe(system: System[Any], config: Config, shape: ModelShape) -> EpisodeCounts:

@@ -13,7 +13,7 @@ from ghar.llm.parsing import answer_line, parse_label
 
 MOST_WORDS = 15  # of a search (Fig. 5, EHR-RAG)
 MARKS = " \t\n*_`\"'()[]<>."
-TOLD = re.compile(r"(?:refined\s{1,3})?(?:search|query)\s{0,3}:", re.I)  # what some models write before a search
+HEAD = re.compile(r"(?:refined\s{1,3})?(?:search|query)\s{0,3}:", re.I)  # what some models write before a search
 ENOUGH = re.compile(r"enough\b\W*(?:$|(?<=[.!:;,])\s|\s[-–—]\s)", re.I)  # "enough evidence of what?" is none
 SAID_ENOUGH = re.compile(r"\bENOUGH\b|^(?i:not )?(?i:enough)\b")
 DECLINED = re.compile(  # words about searching, which no record holds
@@ -56,7 +56,7 @@ def parse_search(reply: str, asked: Sequence[str]) -> Parsed:
     that it searches nothing in its own (all with value ""); "too_long", which keeps its first `MOST_WORDS` words.
     """
     line = reply[:MOST].lstrip(BLANKS).partition("\n")[0].strip(BLANKS)
-    match = TOLD.match(line)
+    match = HEAD.match(line)
     query = line[match.end() :].strip(BLANKS) if match else line
     if not query:
         return Parsed("", "empty")

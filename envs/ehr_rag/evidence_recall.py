@@ -78,7 +78,7 @@ def _is_row(row: tuple[str, str], line: str) -> bool:
     return line.startswith(f"{name}: [") and stamp in line
 
 
-def compute_evidence_ceiling(
+def compute_evidence_bound(
     switches: Mapping[int, tuple[bool, bool, bool]], rows: Sequence[Mapping[str, Any]]
 ) -> float | None:
     """Best expected accuracy on these patients for someone who knows what was found of each, and nothing else: of all

@@ -56,8 +56,8 @@ class EventRules:
         return features if trend is None else [*features, f"{indicator} {trend}"]
 
     def score(self, present: Iterable[str], absent: Iterable[str]) -> np.ndarray:
-        """f64[classes] of a patient: every feature that is neither present nor absent counts with its share
-        in training, so that the prior has it already."""
+        """f64[classes] of a patient: every feature in neither of both counts with its share in training, so that the
+        prior has it already."""
         scores = self.prior.copy()
         for feature in present:
             scores += (1 - self.share[feature]) * self.weights[feature]

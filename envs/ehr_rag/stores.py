@@ -122,13 +122,13 @@ class EventLookups:
 
     def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:
         """One `Evidence` a request, in order."""
-        evidences: dict[int, Evidence] = {}
+        by_request: dict[int, Evidence] = {}
         for name in ("apart", "whole", "plain"):
             places = [i for i, request in enumerate(requests) if _store_of(request) == name]
             if places:
                 answers = getattr(self, f"_{name}").retrieve([requests[i] for i in places])
-                evidences |= dict(zip(places, answers, strict=True))
-        return [evidences[i] for i in range(len(requests))]
+                by_request |= dict(zip(places, answers, strict=True))
+        return [by_request[i] for i in range(len(requests))]
 
     @cached_property
     def _apart(self) -> EventCorpus:

@@ -17,7 +17,7 @@ from ghar.envs.ehr_rag.baselines import LINEAR, Regressions
 from ghar.envs.ehr_rag.cases import EventCases, event_cases
 from ghar.envs.ehr_rag.episode import AGENTS, ROLES, EhrRagEpisodes, EhrRagSpec, EventReading, Method
 from ghar.envs.ehr_rag.ether import EtherSpec
-from ghar.envs.ehr_rag.evidence_recall import compute_evidence_ceiling, gains
+from ghar.envs.ehr_rag.evidence_recall import compute_evidence_bound, gains
 from ghar.envs.ehr_rag.evidence_reward import score_evidence
 from ghar.envs.ehr_rag.pretraining import practice
 from ghar.envs.ehr_rag.rows import Row, event_row, variant_numbers
@@ -141,7 +141,7 @@ def summarise_run(
     where the truth is known {"found_ceilings": {variant: best accuracy with what it found}}."""
     numbers: dict[str, Any] = {"shots": {name: fitted.numbers(name, resamples) for name in LINEAR if name in rows}}
     if truth is not None:
-        ceilings = {name: compute_evidence_ceiling(truth.switches, played) for name, played in rows.items()}
+        ceilings = {name: compute_evidence_bound(truth.switches, played) for name, played in rows.items()}
         numbers["found_ceilings"] = {name: value for name, value in ceilings.items() if value is not None}
     return numbers
 

@@ -31,7 +31,7 @@ from ghar.retrieval.reports import (
     weights,
 )
 
-SHOWN = 5  # diagnoses that stand for a ranked stay in the report
+MAX_DIAGNOSES = 5  # diagnoses that stand for a ranked stay in the report
 ENCODED = 32  # texts an encoder sees at once
 
 
@@ -90,5 +90,5 @@ class StayNames:
 
     def __call__(self, stay: int) -> str:
         codes = self.visits[stay].diagnoses
-        more = f" and {len(codes) - SHOWN} more" if len(codes) > SHOWN else ""
-        return ", ".join(self.names.get(code, code) for code in codes[:SHOWN]) + more
+        more = f" and {len(codes) - MAX_DIAGNOSES} more" if len(codes) > MAX_DIAGNOSES else ""
+        return ", ".join(self.names.get(code, code) for code in codes[:MAX_DIAGNOSES]) + more

@@ -41,7 +41,7 @@ from ghar.progress import track
 
 PREFIX = "dischargeqa_"  # of the names of its tasks
 Kind = Literal["diagnosis", "medication", "instruction"]
-SHOWN = {  # what was known when the question came up
+SECTIONS = {  # what was known when the question came up
     "diagnosis": PHASES["clinical profile"],
     "medication": PHASES["clinical profile"] + PHASES["in hospital"],
     "instruction": PHASES["clinical profile"] + PHASES["in hospital"],
@@ -156,7 +156,7 @@ def build_questions(
             counts[f"left_out.{made}"] += 1
             continue
         options, answer = made
-        context = background(sections, SHOWN[kind], words)
+        context = background(sections, SECTIONS[kind], words)
         subject = earlier[stay][0]
         about = f"{stay}-{kind}", subject, stay, kind
         questions.append(DischargeQuestion(*about, options, answer, context, credentialed=credentialed))

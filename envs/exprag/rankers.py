@@ -25,7 +25,7 @@ from ghar.retrieval.encoders import Encoder
 from ghar.retrieval.reports import allowed_stays, similarities, weights
 
 CANDIDATES, ANYBODY = 100, 20  # a patient; of which from all, the others share a code (Appendix A.7)
-SHOWN = 40  # codes of each kind in the judge's prompt
+LIMIT = 40  # codes of each kind in the judge's prompt
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,4 +107,4 @@ def _in_words(study: RankerStudy, stay: int) -> str:
     """A stay as the judge reads it."""
     visit, names = study.visits[stay], study.names
     kinds = (("diagnoses", visit.diagnoses), ("procedures", visit.procedures), ("medications", visit.medications))
-    return "\n".join(f"{kind}: {'; '.join(names.get(c, c) for c in codes[:SHOWN]) or 'none'}" for kind, codes in kinds)
+    return "\n".join(f"{kind}: {'; '.join(names.get(c, c) for c in codes[:LIMIT]) or 'none'}" for kind, codes in kinds)

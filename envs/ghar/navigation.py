@@ -32,7 +32,7 @@ PHASES = ("retrieve", "metapaths", "continue", "summarise")
 PASSAGES = 8  # of the evidence that Agent-Low can tell apart, the best first
 CLUES = 4  # about each of them
 QUANTITIES = ("iteration", "disease", "drug", "gene", "known", "grade", "unasked", "highest", "found", "picked")
-SAID = {"retrieve": ("no", "yes"), "continue": ("terminate", "continue")}
+REPLIES = {"retrieve": ("no", "yes"), "continue": ("terminate", "continue")}
 UNUSED = np.random.default_rng(0)  # what rules without error draw from it changes nothing
 FIRST = 2  # the action that names meta-path or passage 0
 
@@ -124,8 +124,8 @@ class Chart:
 
     def reply(self, act: Act, action: int, picked: Sequence[int] = ()) -> tuple[str | None, tuple[int, ...]]:
         """(the reply, None while more meta-paths may follow; meta-paths picked so far)."""
-        if act.role in SAID:
-            return SAID[act.role][action], ()
+        if act.role in REPLIES:
+            return REPLIES[act.role][action], ()
         if act.role == "summarise":
             return _summary(act, action), ()
         picked = (*picked, action - FIRST) if action >= FIRST else tuple(picked)

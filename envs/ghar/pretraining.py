@@ -23,7 +23,7 @@ import polars as pl
 from ghar.data.cohort import Sample, Visit
 from ghar.envs.case import NOT_SHOWN, build_cases, topics_of
 from ghar.envs.ghar.episode import AGENTS, GharEpisodes, play_ghar
-from ghar.envs.ghar.teacher import TOLD, Knowledge, ScriptedTeacher, TeacherErrors
+from ghar.envs.ghar.teacher import TEXT_KINDS, Knowledge, ScriptedTeacher, TeacherErrors
 from ghar.envs.play import PlayContext, play
 from ghar.envs.real_patients import is_real, refuse
 from ghar.envs.records import Records
@@ -111,7 +111,7 @@ class RedrawnGrades:
         ]
 
     def _redraw(self, passage: Passage, query: str) -> str:
-        whose = (passage.ident,) if passage.kind in TOLD else ()  # rows and reports word alike what is not alike
+        whose = (passage.ident,) if passage.kind in TEXT_KINDS else ()  # rows and reports word alike what is not alike
         parts = (*sorted(GRADE.sub(r"\2", passage.text).split(" - ")), *whose)
         return GRADE.sub(rf"\1 {derive_seed(self.seed, query, *parts) % story.GRADES} \2", passage.text)
 

@@ -39,9 +39,9 @@ class TeacherErrors:
 
 
 NO_ERROR = TeacherErrors(flip=0.0, stray_path=0.0, missed_path=0.0, go_on=0.0, disorder=0.0, guess=0.0)
-TOLD = ("row", "report")  # passages that are no facts of a graph
+TEXT_KINDS = ("row", "report")  # passages that are no facts of a graph
 PAIN = re.compile(r"grade \d pain")
-SAID = re.compile(rf"grade \d course|{TARGET} [a-z]+ [a-z]+")
+STATEMENT = re.compile(rf"grade \d course|{TARGET} [a-z]+ [a-z]+")
 FALLING = re.compile(r"falling (\d) a year")  # the grade of what numbers tell
 
 
@@ -122,7 +122,7 @@ class ScriptedTeacher:
     def _summarise(self, act: Act, rng: np.random.Generator) -> str:
         topic, evidence = act.facts["query"], act.facts["evidence"] or Evidence()
         name = topic.split(" ", 1)[-1]
-        statement = _find_statement(name, [p.text for p in evidence.passages if p.kind in TOLD])
+        statement = _find_statement(name, [p.text for p in evidence.passages if p.kind in TEXT_KINDS])
         if statement is not None:
             return f"{topic} {statement}"
         edges = [p.text for p in evidence.passages if p.kind == "edge"]
@@ -165,7 +165,7 @@ def _find_statement(name: str, texts: Sequence[str]) -> str | None:
     by so much a year state as high a grade."""
     for text in texts:
         if name in text.lower():
-            if match := SAID.search(text):
+            if match := STATEMENT.search(text):
                 return match[0]
             if falls := FALLING.search(text):
                 return f"grade {falls[1]} course"

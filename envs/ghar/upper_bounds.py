@@ -120,8 +120,8 @@ def reach(
     def all_of(hits: dict[FactLocation, bool], steps: int) -> np.ndarray:
         return np.array([[len(chain) <= steps and all(hits[row] for row in chain) for chain in p] for p in chains])
 
-    hits = {"ni": np.array(by_record), "nt": all_of(comes_up, 1), "nl": all_of(fits, 2), "nm": all_of(comes_up, 2)}
-    return {name: table.reshape(len(cases), 2) for name, table in hits.items()}
+    by_reach = {"ni": np.array(by_record), "nt": all_of(comes_up, 1), "nl": all_of(fits, 2), "nm": all_of(comes_up, 2)}
+    return {name: table.reshape(len(cases), 2) for name, table in by_reach.items()}
 
 
 def _partitions(paths: Sequence[MetaPath], relation: str) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ known for just these is taken. A gain of an earlier step stays in sight: under d
 What is learned is what to look at; the fixed policy to beat is Appendix J's lazy search within the same prompts
 (`frugal`, envs/graphwalker/selectors/search.py), and Algorithm 1 itself, which spends twice as many.
 
-As numbers (`FrugalGame`): 0 stops; then come the `KNOWN` candidates of the highest gain that was measured, at whatever
+As numbers (`FrugalGame`): 0 stops; then come the `TRIED` candidates of the highest gain that was measured, at whatever
 step, and the `NEW` nearest ones that no one has measured.
 """
 
@@ -31,7 +31,7 @@ from ghar.errors import BadInput
 from ghar.llm.prompts import load_prompts
 from ghar.rewards.compose import EpisodeReward
 
-KNOWN, NEW = 6, 10  # candidates that the numbers show
+TRIED, NEW = 6, 10  # candidates that the numbers show
 ABOUT = ("picked", "left", "looked", "waiting", "earned")  # of the walk
 CANDIDATE = ("there", "gain", "fresh", "likeness", "opens")  # of each candidate
 PROMPTS = 20  # half of the 40 that Algorithm 1 takes on the generated walks
@@ -144,9 +144,9 @@ def ranked(act: Act) -> list[int | None]:
     """The candidate behind each action but stop, None where there is none: known ones by gain, then new ones by
     likeness; the lower row among equals."""
     walk, case, rows = act.facts["walk"], act.facts["case"], act.facts["rows"]
-    old = sorted((row for row in rows if row in walk.gains), key=lambda row: (-walk.gains[row], row))[:KNOWN]
+    old = sorted((row for row in rows if row in walk.gains), key=lambda row: (-walk.gains[row], row))[:TRIED]
     new = sorted((row for row in rows if row not in walk.gains), key=lambda row: (-case.likeness[row], row))[:NEW]
-    return [*old, *[None] * (KNOWN - len(old)), *new, *[None] * (NEW - len(new))]
+    return [*old, *[None] * (TRIED - len(old)), *new, *[None] * (NEW - len(new))]
 
 
 @dataclass(frozen=True)
@@ -155,8 +155,8 @@ class FrugalGame:
 
     scene: Scene
     agents: tuple[str, ...] = AGENTS
-    actions: int = 1 + KNOWN + NEW
-    width: int = len(ABOUT) + (KNOWN + NEW) * len(CANDIDATE)
+    actions: int = 1 + TRIED + NEW
+    width: int = len(ABOUT) + (TRIED + NEW) * len(CANDIDATE)
 
     def spaces(self) -> tuple[spaces.Dict, Allowed]:
         return masked(spaces.Box(-10, 10, (self.width,), np.float32), self.actions), Allowed(self.actions)
@@ -198,10 +198,10 @@ def frugal(seen: dict[str, np.ndarray]) -> int:
     about = seen["observation"][: len(ABOUT)]
     left, looked, picked = round(about[1] * 10), round(about[2] * 10), round(float(about[0]) * SPEC.budget)
     share = left + looked if picked == 0 else (left + looked) // (1 + SPEC.budget - picked)
-    if seen["action_mask"][1 + KNOWN] and looked < share and left:
-        return 1 + KNOWN
-    table = seen["observation"][len(ABOUT) :].reshape(-1, len(CANDIDATE))[:KNOWN]
-    open_ = np.flatnonzero(seen["action_mask"][1 : 1 + KNOWN])
+    if seen["action_mask"][1 + TRIED] and looked < share and left:
+        return 1 + TRIED
+    table = seen["observation"][len(ABOUT) :].reshape(-1, len(CANDIDATE))[:TRIED]
+    open_ = np.flatnonzero(seen["action_mask"][1 : 1 + TRIED])
     return 1 + int(open_[0]) if len(open_) and table[open_[0], CANDIDATE.index("gain")] > 0 else 0
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from ghar.metrics.runfolder import RunFolder
 from ghar.metrics.style import ReportSection, render_section
 
-SHOWN = 30
+MAX_ROWS = 30
 NAMES = {
     "auroc": "AUROC",
     "auprc": "AUPRC",
@@ -39,5 +39,5 @@ def sections(run: RunFolder, summary: Mapping[str, Any]) -> list[ReportSection]:
         (NAMES[name], f"{100 * value:.2f}", f"{100 * mean:.2f}±{100 * deviation:.2f}")
         for name, (value, mean, deviation) in content["clinical"].items()
     ]
-    section = {**content, "clinical": clinical, "rows": content["rows"][:SHOWN], "all": len(content["rows"])}
+    section = {**content, "clinical": clinical, "rows": content["rows"][:MAX_ROWS], "all": len(content["rows"])}
     return [ReportSection("Demonstrations", render_section("ghar.envs.graphwalker", "report.html", **section))]

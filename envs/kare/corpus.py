@@ -93,15 +93,15 @@ class KareCorpus:
 
     def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:
         """One evidence a request, in order. ValueError as `CommunityCorpus` and `AbstractCorpus` raise it."""
-        evidences: list[Evidence] = [Evidence()] * len(requests)
+        by_request: list[Evidence] = [Evidence()] * len(requests)
         papers = [i for i, request in enumerate(requests) if isinstance(request, SearchAbstracts)]
         others = [i for i, request in enumerate(requests) if not isinstance(request, SearchAbstracts)]
         for corpus, places in ((self._abstracts if papers else None, papers), (self.communities, others)):
             if corpus is not None and places:
                 answers = corpus.retrieve([requests[i] for i in places])
                 for i, evidence in zip(places, answers, strict=True):
-                    evidences[i] = evidence
-        return evidences
+                    by_request[i] = evidence
+        return by_request
 
 
 def equations(own: Settings) -> DgraSettings:

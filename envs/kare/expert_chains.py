@@ -34,13 +34,13 @@ WRONG = re.compile(r"(?:that|because) (?:[a-z]+ ){1,4}(?:wrong|mistaken|incorrec
 # Signs that the writer knew the label beforehand. The outcomes of similar patients are known and may be called so:
 # only the first sign tells whatever the sentence is about.
 _LABEL = r"(?:label|outcome|answer|ending)"
-_KNOWN = r"(?:known|true|real|actual|given|provided|stated|supplied|recorded|documented|observed|reported)"
+_GIVEN_WORDS = r"(?:known|true|real|actual|given|provided|stated|supplied|recorded|documented|observed|reported)"
 CERTAIN = re.compile(r"ground[\s-]+truth|\b(?:true|gold|correct|given|provided|known|actual) label")
 UNLESS_OTHERS = re.compile(
     "|".join(
         (
-            rf"\b{_KNOWN} {_LABEL}\b",
-            rf"\b(?:the|this|its) {_LABEL} (?:is|was|has been) (?:already )?{_KNOWN}\b",
+            rf"\b{_GIVEN_WORDS} {_LABEL}\b",
+            rf"\b(?:the|this|its) {_LABEL} (?:is|was|has been) (?:already )?{_GIVEN_WORDS}\b",
             rf"\b(?:given|told|informed of|knowing|know|knew|known) (?:that )?(?:the|this|its) (?:final )?{_LABEL}\b",
             r"\b(?:told|know|knew|knowing) how (?:the|this|it) (?:[a-z']+ ){0,3}(?:ended|ends|turned out)\b",
             r"\b(?:the|this|its) label (?:says|states|indicates|tells|shows|confirms|is)\b",

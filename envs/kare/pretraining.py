@@ -45,7 +45,7 @@ from ghar.llm.policy import FunctionPolicy
 FORMAT = 2  # raise it when the exercises change
 SHARES = {"both": 0.75, "predict": 0.15, "reason": 0.1}  # of the exercises, by role
 PASSES = 2  # times an exercise is seen
-SHOWN = (2, 8)  # summaries of an exercise, the fewest and the most; few are drawn more often, which is quicker practice
+SUMMARIES = (2, 8)  # of an exercise, the fewest and the most; few are drawn more often, which is quicker practice
 NEEDED = 0.85  # of the summaries that name what is rare and the patient's own are among them
 EASY = 0.4  # as often as others: patients without anything rare
 ALONE = 0.3  # share of the exercises without similar patients
@@ -186,8 +186,8 @@ class GeneratedKnowledge:
 class ExpertReplies:
     """Answers as the expert writes: chain, label, or both."""
 
-    def __init__(self, belief: Belief):
-        self.expert = scripted_expert(belief.knowledge, belief.threshold)
+    def __init__(self, demo_belief: Belief):
+        self.expert = scripted_expert(demo_belief.knowledge, demo_belief.threshold)
 
     def __call__(self, act: Act) -> str:
         case: Case[KareReading] = act.facts["case"]
@@ -248,16 +248,16 @@ def _templates(
     """Of every training patient for whom communities are found."""
     tailor = TemplateBuilder(cast)
     asked = [(case, request) for case in cases if (request := look_up("communities", player.top_n, case)) is not None]
-    evidences = corpus.retrieve([request for _, request in asked])
+    answers = corpus.retrieve([request for _, request in asked])
     return [
         tailor.template(case, [passage.text for passage in evidence.passages])
-        for (case, _), evidence in zip(asked, evidences, strict=True)
+        for (case, _), evidence in zip(asked, answers, strict=True)
         if case.topics
     ]
 
 
 def _disguised(
-    template: RecordTemplate, cast: NameExchange, belief: Belief, number: int, rng: np.random.Generator
+    template: RecordTemplate, cast: NameExchange, demo_belief: Belief, number: int, rng: np.random.Generator
 ) -> tuple[Case[KareReading], Evidence]:
     """Make up a patient and the evidence about him."""
     new = cast.names(rng, template.names)
@@ -269,13 +269,13 @@ def _disguised(
     }
     text, similar, topics, *passages = template.fill(new, grades)
     topic = tuple(topics.split("\n"))
-    rare = [one.split(" ", 1)[1] for one in topic if one not in belief.knowledge.grades]
-    most = int(rng.integers(*SHOWN, 2, endpoint=True).min())
+    rare = [one.split(" ", 1)[1] for one in topic if one not in demo_belief.knowledge.grades]
+    most = int(rng.integers(*SUMMARIES, 2, endpoint=True).min())
     first = rng.random(len(passages)) - [any(name in p for name in rare) and rng.random() < NEEDED for p in passages]
     kept = sorted(np.argsort(first)[:most].tolist())
     evidence = Evidence(tuple(Passage(passages[i], "community", -1, 0.0, i) for i in kept))
-    truth = [_grade(one, belief, "\n".join(passages), rng) for one in topic]
-    label, alone = belief.knowledge.label_of(max(truth)), rng.random() < ALONE
+    truth = [_grade(one, demo_belief, "\n".join(passages), rng) for one in topic]
+    label, alone = demo_belief.knowledge.label_of(max(truth)), rng.random() < ALONE
     reads = replace(
         template.case.reads, similar="" if alone else similar, neighbours=() if alone or not similar else ((similar,),)
     )
@@ -286,9 +286,9 @@ def _disguised(
     return case, evidence
 
 
-def _grade(topic: str, belief: Belief, text: str, rng: np.random.Generator) -> int:
+def _grade(topic: str, demo_belief: Belief, text: str, rng: np.random.Generator) -> int:
     """The true grade: known by heart, stated by `text`, or one that no one states."""
-    grade = belief.knowledge.grades.get(topic)
+    grade = demo_belief.knowledge.grades.get(topic)
     if grade is None:
         grade = reading_of(topic, text).grade
     return int(rng.integers(1, story.GRADES)) if grade is None else grade

@@ -52,14 +52,14 @@ def groups_of(
     groups: dict[str, dict[str, str | None]] = {}
     for sample in samples:
         race, admission, site = stays.get(sample.visit_id, (None, None, None))
-        visits = len(sample.history)
+        n_visits = len(sample.history)
         groups[sample.sample_id] = {
             "rarity": rarity.get(sample.sample_id),
             "age": _age(ages.get(sample.visit_id)),
             "sex": sexes.get(sample.subject_id),
             "race": race,
             "admission": admission,
-            "visits": "1" if visits <= 1 else "2-3" if visits <= 3 else "4 or more",
+            "visits": "1" if n_visits <= 1 else "2-3" if n_visits <= 3 else "4 or more",
             "site": site,
         }
     return groups

@@ -22,45 +22,45 @@ OPEN_TOKENS = 48  # of the text behind an open option
 
 
 def next_request(
-    act: Act, seed: int, temperature: float, replies: Sequence[Completion], decisions: Decisions
+    act: Act, seed: int, temperature: float, parts: Sequence[Completion], decisions: Decisions
 ) -> Request | None:
-    """What to ask for after the parts in `replies`; None where the reply is whole."""
+    """What to ask for after these parts of a reply; None where the reply is whole."""
     options = None if act.choices or decisions == "free" else act.options
     first = Request(
         act.prompt, act.max_tokens, act.choices, seed, temperature, credentialed=act.credentialed
     )
     if options is None:
-        return None if replies else first
+        return None if parts else first
     choose = replace(first, choices=options.texts, most=options.most, separator=options.separator)
-    if not replies:
+    if not parts:
         return choose if options.alone else first
-    *_, last = replies
-    choose = replace(choose, seed=(seed + len(replies) * SEED) % (1 << 63), before=last)
-    if len(replies) == 1 and not options.alone and act.parse(last.text).error is not None:
+    *_, last = parts
+    choose = replace(choose, seed=(seed + len(parts) * SEED) % (1 << 63), before=last)
+    if len(parts) == 1 and not options.alone and act.parse(last.text).error is not None:
         return replace(choose, head=f"\n{options.head}" if last.text else options.head)
-    if len(replies) == 2 and last.text in options.open:
+    if len(parts) == 2 and last.text in options.open:
         return replace(choose, choices=(), most=1, max_tokens=OPEN_TOKENS)
     closed = tuple(text for text in options.texts if text not in options.open)
-    if len(replies) == 3 and closed and act.parse(joined(act, replies).chosen).error is not None:
+    if len(parts) == 3 and closed and act.parse(joined(act, parts).chosen).error is not None:
         return replace(choose, choices=closed, most=1, head="\n")  # such as a search that was made before
     return None
 
 
-def joined(act: Act, replies: Sequence[Completion]) -> Completion:
+def joined(act: Act, parts: Sequence[Completion]) -> Completion:
     """The parts of a reply as one."""
-    *earlier, last = replies
+    *earlier, last = parts
     if not earlier:
         return last
     options = act.options
     assert options is not None
-    lines = [reply.text.partition("\n")[0] for reply in replies[1:]]  # a model goes on behind its search, too
+    lines = [part.text.partition("\n")[0] for part in parts[1:]]  # a model goes on behind its search, too
     if len(lines) > 2:  # what was written behind an open option could not be read
         lines = lines[-1:]
     elif len(lines) == 2 and options.words is not None:
         lines[1] = " ".join(lines[1].split()[: options.words])
-    chosen = " ".join(part for part in (options.head, *lines) if part)
-    text = "\n".join(part for part in (replies[0].text, chosen) if part)
+    chosen = " ".join(piece for piece in (options.head, *lines) if piece)
+    text = "\n".join(piece for piece in (parts[0].text, chosen) if piece)
     before = earlier[0]
-    for reply in earlier[1:]:
-        before = replace(reply, before=before)
+    for part in earlier[1:]:
+        before = replace(part, before=before)
     return replace(last, before=before, text=text, chosen=chosen)

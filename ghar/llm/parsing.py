@@ -140,16 +140,16 @@ def _read_label(reply: str, labels: Sequence[str]) -> tuple[Parsed, int | None]:
             begin += max(0, len(text) - LINE)
         elif short:
             match = _bare(text, grammar)
-        passage = text[:LINE]
+        excerpt = text[:LINE]
     else:
         begin += answer.end - len(answer.text)
         match = grammar.head.match(answer.text)
-        passage = answer.text
-        rest = "" if match is None else passage[match.end() :]
+        excerpt = answer.text
+        rest = "" if match is None else excerpt[match.end() :]
         if match is not None and not (_closes(match[1], rest, grammar.mention) and _sure(match[1], rest, grammar)):
             match = None
     if match is None:
-        several = len({other[0] for other in grammar.mention.finditer(passage)}) > 1
+        several = len({other[0] for other in grammar.mention.finditer(excerpt)}) > 1
         return Parsed(None, "ambiguous_label" if several else "no_label"), None
     if answer is not None and _contradicted(text, answer, match[1], grammar):
         return Parsed(None, "ambiguous_label"), None

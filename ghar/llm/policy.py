@@ -71,20 +71,20 @@ class EnginePolicy:
         self.decisions: Decisions = decisions
 
     def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
-        replies: list[list[Completion]] = [[] for _ in acts]
+        parts_of: list[list[Completion]] = [[] for _ in acts]
         waiting = {i: self._next(act, seeds[i], ()) for i, act in enumerate(acts)}
         while asked := {i: request for i, request in waiting.items() if request is not None}:
             for i, reply in zip(asked, self.engine.generate(list(asked.values())), strict=True):
-                replies[i].append(reply)
-            waiting = {i: self._next(acts[i], seeds[i], replies[i]) for i in asked}
-        return [joined(act, parts) for act, parts in zip(acts, replies, strict=True)]
+                parts_of[i].append(reply)
+            waiting = {i: self._next(acts[i], seeds[i], parts_of[i]) for i in asked}
+        return [joined(act, parts) for act, parts in zip(acts, parts_of, strict=True)]
 
     def queue(self) -> RequestQueue:
         """The engine's own queue, where it has one."""
         return _Queue(self, self.engine) if isinstance(self.engine, StreamingEngine) else _Batches(self)
 
-    def _next(self, act: Act, seed: int, replies: Sequence[Completion]) -> Request | None:
-        return next_request(act, seed, self.temperature, replies, self.decisions)
+    def _next(self, act: Act, seed: int, parts: Sequence[Completion]) -> Request | None:
+        return next_request(act, seed, self.temperature, parts, self.decisions)
 
 
 class _Queue:
@@ -95,13 +95,13 @@ class _Queue:
     def submit(self, act: Act, seed: int, done: Done) -> None:
         self._ask(act, seed, done, ())
 
-    def _ask(self, act: Act, seed: int, done: Done, replies: tuple[Completion, ...]) -> None:
+    def _ask(self, act: Act, seed: int, done: Done, parts: tuple[Completion, ...]) -> None:
         """Ask for the next part of a reply, or hand the whole of it out."""
-        request = self.next(act, seed, replies)
+        request = self.next(act, seed, parts)
         if request is None:
-            done(joined(act, replies))
+            done(joined(act, parts))
         else:
-            self.engine.submit(request, lambda reply: self._ask(act, seed, done, (*replies, reply)))
+            self.engine.submit(request, lambda reply: self._ask(act, seed, done, (*parts, reply)))
 
     def step(self) -> None:
         self.engine.step()

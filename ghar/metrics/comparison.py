@@ -15,7 +15,7 @@ COLUMNS = {
     "calls": "calls", "tokens": "tokens", "lookups": "look-ups", "seconds": "seconds",
 }  # fmt: skip
 PRINTED = ("accuracy", "macro_f1", "calls", "tokens", "lookups")
-SHOWN = 300  # patients' samples in the trace browser; the rows of all are in episodes/
+MAX_SAMPLES = 300  # patients' samples in the trace browser; the rows of all are in episodes/
 CUT = 6000  # characters of a prompt on the page
 
 
@@ -75,7 +75,7 @@ def page(summary: Row, rows: Mapping[str, Sequence[Row]]) -> str:
 def _traces(rows: Mapping[str, Sequence[Row]]) -> list[dict[str, Any]]:
     """What the browser of the page shows: one sample after the other, with every variant's episode."""
     by_name = {name: {row["sample_id"]: row for row in some} for name, some in rows.items()}
-    samples = [row["sample_id"] for row in next(iter(rows.values()))][:SHOWN]
+    samples = [row["sample_id"] for row in next(iter(rows.values()))][:MAX_SAMPLES]
     return [
         {
             "sample": sample,

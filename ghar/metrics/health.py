@@ -39,9 +39,9 @@ def verdicts(summary: Mapping[str, Any], rows: Sequence[Row], main: str | None) 
     ]  # fmt: skip
 
 
-def as_json(judgements: Sequence[HealthVerdict]) -> list[dict[str, str]]:
+def as_json(verdicts: Sequence[HealthVerdict]) -> list[dict[str, str]]:
     """The verdicts as summary.json holds them."""
-    return [{"about": v.about, "state": v.state, "sentence": v.sentence} for v in judgements]
+    return [{"about": v.about, "state": v.state, "sentence": v.sentence} for v in verdicts]
 
 
 def get_weights_step(summary: Mapping[str, Any], main: str | None) -> int | None:

@@ -18,7 +18,7 @@ from ghar.privacy import LOG, WANDB, WANDB_SERVER, check_wandb
 
 MODES = ("disabled", "offline", "online")
 _COLUMNS = ("policy", "sample_id", "patient", "label", "prediction", "correct", "retrieved", "reward")
-_TOLD = {  # of an episode, as text: what was asked and answered, what was found, what it earned
+_TEXTS = {  # of an episode, as text: what was asked and answered, what was found, what it earned
     "dialogue": lambda row: "\n\n".join(
         f"[{turn['agent']}: {turn['role']}]\n{turn['prompt']}\n> {turn['reply']}" for turn in row.get("turns") or ()
     ),
@@ -78,11 +78,11 @@ class Logger:
         check_wandb(self.credentialed, self.server, self.allow)
         import wandb
 
-        columns: list[Any] = [*more, *_COLUMNS, *_TOLD]
+        columns: list[Any] = [*more, *_COLUMNS, *_TEXTS]
         data: list[Any] = []
         for row in rows:
             check_wandb(row.get("credentialed", True), self.server, self.allow)
-            data.append([*(row[column] for column in (*more, *_COLUMNS)), *(tell(row) for tell in _TOLD.values())])
+            data.append([*(row[column] for column in (*more, *_COLUMNS)), *(tell(row) for tell in _TEXTS.values())])
         LOG.add(WANDB, "episodes", sum(len(str(row)) for row in data), len(data))
         table = wandb.Table(columns=columns, data=data)
         self.run.log({f"episodes/{name}": table})

@@ -31,7 +31,7 @@ from ghar.metrics.model_size import budget_in_words, size_in_words
 from ghar.metrics.runfolder import RunFolder, write_whole
 from ghar.metrics.style import ReportStyle, in_order, pages
 from ghar.metrics.traces import Row
-from ghar.metrics.upper_bounds import in_words, read_ceilings
+from ghar.metrics.upper_bounds import in_words, read_upper_bounds
 
 PAPER = re.compile(r"(?m)^\s+leakage: paper\s*$")  # of config.yaml
 OTHER = "#475569"
@@ -162,7 +162,7 @@ def _missing(content: Mapping[str, Any]) -> list[str]:
 
 def _ceilings(summary: Mapping[str, Any]) -> list[Level]:
     names: dict[str, list[str]] = {}
-    for name, value in read_ceilings(summary).items():
+    for name, value in read_upper_bounds(summary).items():
         names.setdefault(f"{value:.3f}", []).append(name)
     return [Level(f"{', '.join(same)} ceiling {value}", float(value)) for value, same in names.items()]
 

@@ -24,7 +24,7 @@ MEANS = {
 }
 
 
-def read_ceilings(summary: Mapping[str, Any]) -> dict[str, float]:
+def read_upper_bounds(summary: Mapping[str, Any]) -> dict[str, float]:
     """Read {name: accuracy} of the ceilings, the lowest first, without those of unknown value."""
     values = {name: value for name, value in (summary.get("ceilings") or {}).items() if value is not None}
     return {name: values[name] for name in sorted(values, key=values.__getitem__) if math.isfinite(values[name])}
@@ -33,4 +33,4 @@ def read_ceilings(summary: Mapping[str, Any]) -> dict[str, float]:
 def in_words(summary: Mapping[str, Any]) -> list[str]:
     """ "memory 0.920 (without retrieval, with all that ...)" of each."""
     return [f"{name} {value:.3f}" + (f" ({MEANS[name]})" if name in MEANS else "")
-            for name, value in read_ceilings(summary).items()]  # fmt: skip
+            for name, value in read_upper_bounds(summary).items()]  # fmt: skip

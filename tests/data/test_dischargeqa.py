@@ -12,7 +12,14 @@ from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.readers.notes import Notes, read_notes
 from ghar.data.sections import PARTS, sentences, split_sections
 from ghar.envs.exprag.discharge_items import diagnoses, instructions, medications, same, styled
-from ghar.envs.exprag.dischargeqa import SHOWN, DischargeQuestion, Kind, build_questions, count_leaked_options, letters
+from ghar.envs.exprag.dischargeqa import (
+    SECTIONS,
+    DischargeQuestion,
+    Kind,
+    build_questions,
+    count_leaked_options,
+    letters,
+)
 from ghar.envs.exprag.options import LETTERS
 from ghar.envs.worlds.severity.notes import write_notes
 from ghar.envs.worlds.severity.world import generate_world
@@ -56,9 +63,9 @@ def test_nothing_of_a_later_phase_is_shown(generated: tuple[Cohort, Notes], kind
     questions, _ = built(generated, kind)
     for question in questions:
         cut = split_sections(generated[1].text(question.visit_id))
-        late = [s for s in cut if s.part not in SHOWN[kind]]
-        assert late and set(SHOWN[kind]) < set(PARTS)
-        known = " ".join(" ".join(s.text.split()) for s in cut if s.part in SHOWN[kind])
+        late = [s for s in cut if s.part not in SECTIONS[kind]]
+        assert late and set(SECTIONS[kind]) < set(PARTS)
+        known = " ".join(" ".join(s.text.split()) for s in cut if s.part in SECTIONS[kind])
         for section in late:
             for line in section.text.split("\n"):
                 told = " ".join(line.split())

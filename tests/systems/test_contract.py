@@ -151,6 +151,19 @@ def trained(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[
 
 
 @pytest.mark.slow
+def test_the_plan_plays_every_variant_with_weights_of_its_own(built: tuple[System[Any], Config]):
+    from ghar.trainers.memory import shape_of
+    from ghar.trainers.plan import probe_variants
+
+    system, config = built
+    own = [name for name, variant in system.variants.items() if variant.who in system.training.stages]
+    shape = shape_of(config)
+    assert shape is not None
+    counts = probe_variants(system, replace(config, eval=replace(config.eval, variants=tuple(own) or None)), shape)
+    assert set(counts) == set(own) and all(counted.calls >= 1 and counted.prompt > 0 for counted in counts.values())
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ACTING)
 def test_the_recipe_trains_it_from_tables_to_report(name: str, trained: Callable[[str], Config]):
     from ghar.trainers.evaluation.evaluate import evaluate

@@ -71,7 +71,7 @@ def test_calls_tokens_and_hours_by_hand(tmp_path: Path) -> None:
 
 
 def test_a_variant_without_retrieval_is_counted_as_what_it_plays(tmp_path: Path) -> None:
-    """Label-only SFT asks once; what differs in weights alone is not probed again; a rule asks no model."""
+    """Label-only SFT, with weights of its own, asks once; the others are counted as the teacher plays."""
     from ghar.envs import system as systems
     from ghar.envs.records import Records
 

@@ -14,7 +14,7 @@ from ghar.envs.records import Records
 from ghar.metrics.runfolder import RunFolder
 from ghar.metrics.style import ReportSection, render_section
 
-SHOWN = {"rarity": "diseases", "visits": "visits shown"}  # kinds of groups whose names say little in a report
+TITLES = {"rarity": "diseases", "visits": "visits shown"}  # kinds of groups whose names say little in a report
 THIRDS: dict[str, str] = dict(zip(GROUPS, ("rarest third", "middle third", "commonest third"), strict=True))
 LEAKS = 0.05  # share of samples from which on a page warns
 
@@ -49,7 +49,7 @@ def keep_groups(records: Records, folder: RunFolder) -> None:
     splits = records.splits
     groups = groups_of(records.cohort, records.tables, splits.train, splits.test)
     folder.write_groups({
-        sample: {SHOWN.get(kind, kind): THIRDS.get(name, name) for kind, name in own.items() if name is not None}
+        sample: {TITLES.get(kind, kind): THIRDS.get(name, name) for kind, name in own.items() if name is not None}
         for sample, own in groups.items()
     })  # fmt: skip
 

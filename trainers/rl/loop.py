@@ -120,21 +120,21 @@ class _Loop:
         random = checkpoint.random_state(rl=self.rng)
         return Checkpoint(weights, optimizer, random, state, self.step, score, checkpoint.processes(), credentialed)
 
-    def go_on_from(self, snapshot: Checkpoint, parts: Sequence[Mapping[str, Any]]) -> None:
+    def go_on_from(self, last: Checkpoint, parts: Sequence[Mapping[str, Any]]) -> None:
         """parts: the optimiser states of all processes that saved, where they were another number; else ()."""
-        self.learner.change(lambda: self.actor.load_trainable_state(snapshot.weights))
-        self.learner.load_state(snapshot.optimizer["own"], _held(parts, "own"))
-        self.yardstick.load_state(snapshot.optimizer["yardstick"])
+        self.learner.change(lambda: self.actor.load_trainable_state(last.weights))
+        self.learner.load_state(last.optimizer["own"], _held(parts, "own"))
+        self.yardstick.load_state(last.optimizer["yardstick"])
         if self.critic is not None:
-            own = snapshot.optimizer.get("critic_own", {})
-            self.critic.load_state(snapshot.optimizer["critic"], own, _held(parts, "critic_own"))
-        checkpoint.restore_random(snapshot.random, rl=self.rng)
+            own = last.optimizer.get("critic_own", {})
+            self.critic.load_state(last.optimizer["critic"], own, _held(parts, "critic_own"))
+        checkpoint.restore_random(last.random, rl=self.rng)
         if self.running is not None:
-            self.running.load_state_dict(snapshot.state["running"])
-        self.kl = snapshot.state["kl"]
-        best = snapshot.state["best"]
+            self.running.load_state_dict(last.state["running"])
+        self.kl = last.state["kl"]
+        best = last.state["best"]
         self.best = -float("inf") if best is None else best
-        self.waited, self.upcoming, self.step = snapshot.state["waited"], snapshot.state["upcoming"], snapshot.step + 1
+        self.waited, self.upcoming, self.step = last.state["waited"], last.state["upcoming"], last.step + 1
 
 
 def _held(parts: Sequence[Mapping[str, Any]], name: str) -> list[dict[str, Any]]:
@@ -171,12 +171,12 @@ def reinforce(
     checkpoints, keep = folder.path / "checkpoints", checkpoint.KeepPolicy(config.keep_last, best=1)
     saving = CheckpointWriter(checkpoints, model, keep, room)
     loop = _Loop(learner, rng, running_of(system), saving, critic, rl.kl)
-    snapshot = _newest(checkpoints, model, keep)
-    if snapshot is not None:
-        parts = checkpoint.parts_of(checkpoints, snapshot)
-        others = f", saved by {snapshot.processes} processes (numbers differ by rounding)" if parts else ""
-        on_main(lambda: print(f"Resuming reinforcement learning after update {snapshot.step} of {rl.updates}{others}."))
-        loop.go_on_from(snapshot, parts)
+    last = _newest(checkpoints, model, keep)
+    if last is not None:
+        parts = checkpoint.parts_of(checkpoints, last)
+        others = f", saved by {last.processes} processes (numbers differ by rounding)" if parts else ""
+        on_main(lambda: print(f"Resuming reinforcement learning after update {last.step} of {rl.updates}{others}."))
+        loop.go_on_from(last, parts)
     on_main(lambda: folder.rewind("rl", loop.step - 1))
     with closing(workers), finishing("this update") as asked, saving:
         stop = False

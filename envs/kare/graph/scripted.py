@@ -38,7 +38,7 @@ def scripted_extractor(graph: KnowledgeGraph) -> Callable[[str], str]:
         concepts = set(listed.split("\n", 1)[0].split("; "))
         most = MOST.search(prompt)
         if most is None:
-            triples = _recite(concepts, facts, phenotypes)
+            triples = _select_triples(concepts, facts, phenotypes)
         else:
             text = prompt.partition("\nText:\n")[2].partition("\n\nConcepts:\n")[0]
             triples = _read(text, concepts)[: int(most[1])]
@@ -61,7 +61,7 @@ def _facts(graph: KnowledgeGraph) -> tuple[dict[str, list[Triple]], set[str]]:
     return facts, {name for name, kind in zip(names, graph.type.tolist(), strict=True) if kind == phenotype}
 
 
-def _recite(concepts: set[str], facts: dict[str, list[Triple]], phenotypes: set[str]) -> list[Triple]:
+def _select_triples(concepts: set[str], facts: dict[str, list[Triple]], phenotypes: set[str]) -> list[Triple]:
     own = {concept: facts.get(concept, []) for concept in sorted(concepts)}
     ends = {concept: {_other(triple, concept) for triple in triples} for concept, triples in own.items()}
     shared = Counter(end for neighbours in ends.values() for end in neighbours)

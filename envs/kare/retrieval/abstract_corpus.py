@@ -40,14 +40,14 @@ class AbstractCorpus:
         ValueError for a request that names some."""
         if any(request.partitions is not None for request in requests):
             raise ValueError("abstracts have no partitions")
-        evidences: list[Evidence] = [Evidence()] * len(requests)
+        by_request: list[Evidence] = [Evidence()] * len(requests)
         for n in sorted({request.top_n for request in requests}):
             here = [i for i, request in enumerate(requests) if request.top_n == n]
             for i, hits in zip(here, self.nearest([requests[i].query for i in here], n), strict=True):
-                evidences[i] = Evidence(
+                by_request[i] = Evidence(
                     tuple(Passage(self.abstracts.texts[row], "abstract", -1, score, row) for row, score in hits)
                 )
-        return evidences
+        return by_request
 
 
 def index_abstracts(abstracts: Abstracts, encoder: Encoder, cache: Path) -> AbstractCorpus:

@@ -35,7 +35,7 @@ FAMILIES, SIGNS, PHENOTYPES = 10, 6, 20  # signs and phenotypes of each family
 OLD = 10  # of a family's phenotypes, the first ones
 COURSES, EXACT = 4, 0.95
 TWO = 1 / 3  # of the patients have two families
-SHOWN = {1: 4, 2: 2}  # families of a patient -> signs shown of each
+SIGN_COUNTS = {1: 4, 2: 2}  # families of a patient -> signs shown of each
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def draw_person(rng: np.random.Generator, courses: np.ndarray, new: bool) -> Gen
     """One patient. new: whether the phenotypes are new ones."""
     low, high = (OLD, PHENOTYPES) if new else (0, OLD)
     families = rng.permutation(FAMILIES)[: 2 if rng.random() < TWO else 1]
-    count = SHOWN[len(families)]
+    count = SIGN_COUNTS[len(families)]
     signs = [(int(f), int(s)) for f in families for s in rng.permutation(SIGNS)[:count]]
     signs = tuple(signs[i] for i in rng.permutation(len(signs)))
     phenotypes = tuple(int(f) * PHENOTYPES + int(rng.integers(low, high)) for f in families)

@@ -27,7 +27,7 @@ from ghar.envs.worlds.severity.upper_bounds import acuity_law, label_law, rare_n
 from ghar.envs.worlds.severity.world import World, truth_of
 
 # Of an item: known or absent; not asked; asked, its grade stands elsewhere; asked in vain.
-KNOWN, OPEN, NAMED, LOST = range(4)
+SEEN, OPEN, NAMED, LOST = range(4)
 STOP = 0  # action; number i + 1 asks item i
 GAIN = 1e-5  # accuracy: corners of the curve that are worth less are left out
 EVEN = 1e-12
@@ -63,7 +63,7 @@ class VisitFacts:
         """The visits (rows) by what is open in the beginning."""
         kinds, inverse = np.unique(self.has, axis=0, return_inverse=True)
         rows = inverse.reshape(-1)
-        return {tuple(np.where(kind, OPEN, KNOWN).tolist()): np.flatnonzero(rows == i) for i, kind in enumerate(kinds)}
+        return {tuple(np.where(kind, OPEN, SEEN).tolist()): np.flatnonzero(rows == i) for i, kind in enumerate(kinds)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +79,7 @@ class QueryGame:
         if at not in self._hits:
             cdf = np.ones(story.GRADES)
             for item, status in zip(self.items, at, strict=True):
-                cdf = cdf if status == KNOWN else cdf * np.cumsum(item.law)
+                cdf = cdf if status == SEEN else cdf * np.cumsum(item.law)
             grades = np.arange(story.GRADES)
             self._hits[at] = label_law(acuity_law(grades, np.tile(cdf, (story.GRADES, 1))), self.task).max(axis=1)
         return self._hits[at]
@@ -119,15 +119,15 @@ class BudgetPolicy:
         price = {OPEN: item.price, NAMED: item.more}.get(at[i], math.inf)
         if math.isinf(price):
             return None
-        chances = {KNOWN: 1.0}
+        chances = {SEEN: 1.0}
         if at[i] == OPEN:
             coverage = item.coverage
-            chances = {KNOWN: coverage * (1 - item.named), NAMED: coverage * item.named, LOST: 1 - coverage}
+            chances = {SEEN: coverage * (1 - item.named), NAMED: coverage * item.named, LOST: 1 - coverage}
         hits, cost = np.zeros(story.GRADES), np.full(story.GRADES, price)
         for status, chance in chances.items():
             if chance > 0:
                 own = self.at(_with(at, i, status))[:2]
-                own_hits, own_cost = (self.game.raised[i] @ part if status == KNOWN else part for part in own)
+                own_hits, own_cost = (self.game.raised[i] @ part if status == SEEN else part for part in own)
                 hits, cost = hits + chance * own_hits, cost + chance * own_cost
         return hits, cost
 
@@ -151,11 +151,11 @@ class BudgetPolicy:
                     continue
                 some, before = rows[chosen], grades[chosen]
                 cost += len(some) * (item.price if at[i] == OPEN else item.more)
-                after = np.full(len(some), KNOWN)
+                after = np.full(len(some), SEEN)
                 if at[i] == OPEN:
                     after = np.where(facts.named[some, i], NAMED, after)
                     after = np.where(facts.coverage[some, i], after, LOST)
-                raised = np.where(after == KNOWN, np.maximum(before, facts.grade[some, i]), before)
+                raised = np.where(after == SEEN, np.maximum(before, facts.grade[some, i]), before)
                 for status in np.unique(after).tolist():
                     own = after == status
                     waiting.append((_with(at, i, status), some[own], raised[own]))

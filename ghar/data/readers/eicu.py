@@ -47,7 +47,7 @@ from ghar.data.readers.eicu_stays import (
     with_stay,
 )
 from ghar.data.readers.events import (
-    FoundLarge,
+    LazyRows,
     code_table,
     event,
     finite,
@@ -120,7 +120,7 @@ def _read(root: Path, name: str, charts: bool, more: Sequence[str], work: Path) 
     return Cohort(name, events, codes, visits, credentialed=credentialed, counts=counts | part_counts, stay="ICU")
 
 
-def event_tables(*, charts: bool) -> dict[str, Callable[[Path, pl.DataFrame, Path], FoundLarge]]:
+def event_tables(*, charts: bool) -> dict[str, Callable[[Path, pl.DataFrame, Path], LazyRows]]:
     """How the events of each table are read, of the folder of tables, the ICU stays and a folder for work; diagnoses,
     which also give names, by `read_diagnoses`."""
     always = {"treatment": _treatments, "medication": _medications, "lab": _labs}
@@ -167,7 +167,7 @@ def read_diagnoses(root: Path, stays: pl.DataFrame) -> tuple[pl.DataFrame, pl.Da
     return each.drop("path"), names, counts
 
 
-def _treatments(root: Path, stays: pl.DataFrame, work: Path) -> FoundLarge:
+def _treatments(root: Path, stays: pl.DataFrame, work: Path) -> LazyRows:
     table = open_declared(root, EICU, "treatment")
     path, offset = _path("treatmentstring"), pl.col("treatmentoffset")
     drops = {"unknown_stay": pl.col("subject_id").is_null(), **far_offset("treatmentoffset")}
@@ -177,7 +177,7 @@ def _treatments(root: Path, stays: pl.DataFrame, work: Path) -> FoundLarge:
     return sift_large(table, rows, drops, {}, result, work)
 
 
-def _medications(root: Path, stays: pl.DataFrame, work: Path) -> FoundLarge:
+def _medications(root: Path, stays: pl.DataFrame, work: Path) -> LazyRows:
     table = open_declared(root, EICU, "medication")
     ordered, started, code = pl.col("drugorderoffset"), pl.col("drugstartoffset"), pl.col("drug_code")
     drops = {
@@ -195,7 +195,7 @@ def _medications(root: Path, stays: pl.DataFrame, work: Path) -> FoundLarge:
     return sift_large(table, rows, drops, repairs, result, work)
 
 
-def _labs(root: Path, stays: pl.DataFrame, work: Path) -> FoundLarge:
+def _labs(root: Path, stays: pl.DataFrame, work: Path) -> LazyRows:
     offsets = ("labresultoffset", "labresultrevisedoffset")
     table = open_declared(root, EICU, "lab")
     first, revised, name = *(pl.col(offset) for offset in offsets), pl.col("labname").str.strip_chars()

@@ -16,7 +16,7 @@ import polars as pl
 from ghar.data.readers.columns import open_declared
 from ghar.data.readers.eicu_columns import EICU
 from ghar.data.readers.eicu_stays import at, far_offset, with_sound_offsets, with_stay
-from ghar.data.readers.events import F64, I64, FoundLarge, event
+from ghar.data.readers.events import F64, I64, LazyRows, event
 from ghar.data.readers.tables import SourceTable, sift_large
 from ghar.data.readers.vitals import OXYGEN, celsius, fraction, implausible, variables_of
 
@@ -65,7 +65,7 @@ EICU_LABS = {
 }
 
 
-def _monitor(name: str, columns: Mapping[str, str], root: Path, stays: pl.DataFrame, work: Path) -> FoundLarge:
+def _monitor(name: str, columns: Mapping[str, str], root: Path, stays: pl.DataFrame, work: Path) -> LazyRows:
     """A table with a column for each variable, known when observed."""
     table = open_declared(root, EICU, name)
     cells = table.rows.unpivot(list(columns), index=["patientunitstayid", "observationoffset"], variable_name="label")
@@ -74,7 +74,7 @@ def _monitor(name: str, columns: Mapping[str, str], root: Path, stays: pl.DataFr
     return _sifted(cells, rows.rename({"observationoffset": "offset"}), columns, stays, work)
 
 
-def _nurse(root: Path, stays: pl.DataFrame, work: Path) -> FoundLarge:
+def _nurse(root: Path, stays: pl.DataFrame, work: Path) -> LazyRows:
     """Vital signs and scores charted by nurses, known when entered."""
     names = ("label", "name", "value", "offset", "entered")
     columns = (
@@ -90,7 +90,7 @@ def _nurse(root: Path, stays: pl.DataFrame, work: Path) -> FoundLarge:
     return _sifted(table, rows.with_columns(label=where.str.to_lowercase(), number=number), NURSE, stays, work)
 
 
-def _respiratory(root: Path, stays: pl.DataFrame, work: Path) -> FoundLarge:
+def _respiratory(root: Path, stays: pl.DataFrame, work: Path) -> LazyRows:
     """Inspired oxygen charted by respiratory therapists, known when entered."""
     table = open_declared(root, EICU, "respiratorycharting")
     rows = table.rows.with_columns(
@@ -104,7 +104,7 @@ def _respiratory(root: Path, stays: pl.DataFrame, work: Path) -> FoundLarge:
 
 def _sifted(
     table: SourceTable, rows: pl.LazyFrame, labels: Mapping[str, str], stays: pl.DataFrame, work: Path
-) -> FoundLarge:
+) -> LazyRows:
     """Events of rows with patientunitstayid, label, number, offset and entered (may be null)."""
     variable, value, offset, entered = (pl.col(c) for c in ("variable", "_value", "offset", "entered"))
     drops = {
@@ -125,7 +125,7 @@ def _sifted(
     return sift_large(table, with_sound_offsets(placed, "offset", "entered"), drops, repairs, result, work)
 
 
-CHARTS: dict[str, Callable[[Path, pl.DataFrame, Path], FoundLarge]] = {
+CHARTS: dict[str, Callable[[Path, pl.DataFrame, Path], LazyRows]] = {
     "vitalperiodic": partial(_monitor, "vitalperiodic", PERIODIC),
     "vitalaperiodic": partial(_monitor, "vitalaperiodic", APERIODIC),
     "nursecharting": _nurse,

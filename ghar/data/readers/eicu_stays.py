@@ -9,7 +9,7 @@ import polars as pl
 
 from ghar.data.readers.columns import open_declared
 from ghar.data.readers.eicu_columns import EICU
-from ghar.data.readers.events import F64, I64, TEXT, TIME, Found, event
+from ghar.data.readers.events import F64, I64, TEXT, TIME, CountedRows, event
 from ghar.data.readers.tables import sift
 from ghar.data.readers.vitals import implausible, variables_of
 from ghar.errors import BadInput
@@ -20,7 +20,7 @@ EPOCH = 2014  # the year of a hospital stay of unknown year; eICU holds 2014 and
 BODY = {"admissionheight": "height", "admissionweight": "weight", "dischargeweight": "weight"}
 
 
-def read_stays(root: Path) -> Found:
+def read_stays(root: Path) -> CountedRows:
     """`Cohort.visits` with `group`, and gender, age, unit and body measures as the source has them.
 
     subject_id is the patient's name as a number: "002-1039" is 20001039.
@@ -131,7 +131,7 @@ def stay_events(stays: pl.DataFrame) -> tuple[list[pl.DataFrame], dict[str, int]
     return [genders, ages, admissions], {rule: n for rule, n in counts.items() if n}
 
 
-def body_measures(stays: pl.DataFrame) -> Found:
+def body_measures(stays: pl.DataFrame) -> CountedRows:
     """Height and weights of the table patient as vital events; rows are counted as those of "patient_body"."""
     cells = stays.unpivot(list(BODY), index=["subject_id", "visit_id", "start", "end"], variable_name="field")
     cells = cells.join(variables_of(BODY, "field").collect(), on="field", maintain_order="left")

@@ -21,8 +21,8 @@ OWN_NAMES = "^(DRUG|DILUENT|ICU_ADMISSION)/"  # codes whose own text is their na
 SORTED = 3_000_000  # events sorted at once, which takes about 0.7 GB
 RANK = "_rank"  # further column of a part whose events of one time stand in an order of their own (`by_rank`)
 UNRANKED = 2**62  # after all that have a number
-Found = tuple[pl.DataFrame, dict[str, int]]
-FoundLarge = tuple[pl.LazyFrame, dict[str, int]]  # may be on disk
+CountedRows = tuple[pl.DataFrame, dict[str, int]]  # with counts of what was left out or mended
+LazyRows = tuple[pl.LazyFrame, dict[str, int]]  # the same; may be on disk
 
 
 def event(
@@ -111,7 +111,7 @@ def in_order(
     return scan_events(work, len(ranges))
 
 
-def code_table(events: pl.LazyFrame, names: Iterable[pl.DataFrame], own_names: str = OWN_NAMES) -> Found:
+def code_table(events: pl.LazyFrame, names: Iterable[pl.DataFrame], own_names: str = OWN_NAMES) -> CountedRows:
     """Codes that occur, sorted, with the first of `names` (code, description) that knows them, else their own text.
 
     Counts "codes_without_name": the latter, but for codes matching `own_names`, whose text is their name.
@@ -134,7 +134,7 @@ def dictionary(table: SourceTable, code: pl.Expr, title: str) -> pl.DataFrame:
 
 def read_tables(
     root: Path,
-    readers: Mapping[str, Callable[[], Found | FoundLarge]],
+    readers: Mapping[str, Callable[[], CountedRows | LazyRows]],
     optional: Container[str],
     advance: Callable[[], None],
 ) -> tuple[list[pl.DataFrame | pl.LazyFrame], dict[str, int]]:

@@ -16,7 +16,7 @@ import polars as pl
 from ghar.data.readers.columns import SourceColumns, open_declared
 from ghar.data.readers.eicu_columns import EICU
 from ghar.data.readers.eicu_stays import at, far_offset, with_sound_offsets, with_stay
-from ghar.data.readers.events import F64, FoundLarge, event, finite, stacked
+from ghar.data.readers.events import F64, LazyRows, event, finite, stacked
 from ghar.data.readers.mimic import join_visits
 from ghar.data.readers.mimic3_columns import MIMIC3
 from ghar.data.readers.tables import SourceTable, find_table, sift_large
@@ -30,7 +30,7 @@ CAREVUE_UNITS = {
 
 def read_inputs(
     root: Path, source: SourceColumns, name: str, items: str, visits: pl.DataFrame, patients: pl.DataFrame, work: Path
-) -> FoundLarge:
+) -> LazyRows:
     """Events of the table `name` of MIMIC-III or MIMIC-IV; `items` names the table of their items."""
     table = open_declared(root, source, name)
     spans = "starttime" in table.columns  # MetaVision; CareVue has one time alone
@@ -52,7 +52,7 @@ def read_inputs(
     return sift_large(table, rows, drops, repairs, event(begins, label, recorded, number), work)
 
 
-def read_mimic3_inputs(root: Path, visits: pl.DataFrame, patients: pl.DataFrame, work: Path) -> FoundLarge:
+def read_mimic3_inputs(root: Path, visits: pl.DataFrame, patients: pl.DataFrame, work: Path) -> LazyRows:
     """Events of MIMIC-III's two tables, of which one may be absent ("absent.inputevents_cv")."""
     parts, counts = [], {}
     there = [name for name in ITEMS if find_table(root, name) is not None]
@@ -63,7 +63,7 @@ def read_mimic3_inputs(root: Path, visits: pl.DataFrame, patients: pl.DataFrame,
     return stacked(parts), counts | {f"absent.{name}": 1 for name in ITEMS if name not in there}
 
 
-def read_eicu_infusions(root: Path, stays: pl.DataFrame, work: Path) -> FoundLarge:
+def read_eicu_infusions(root: Path, stays: pl.DataFrame, work: Path) -> LazyRows:
     """Events of eICU's infusiondrug: rates when they were charted."""
     table = open_declared(root, EICU, "infusiondrug")
     offset, text = pl.col("infusionoffset"), pl.col("drugrate").str.strip_chars()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 # A table's folder in MIMIC-IV -> where else it may lie: in core/ (versions 0.4 and 1.0), or all tables in one folder.
 ELSEWHERE: Mapping[str, tuple[str, ...]] = {"hosp": ("hosp", "core", ""), "icu": ("icu", ""), "core": ("core",)}
-KNOWN = (  # tables or folders that tell a source, and what to do with it
+HINTS = (  # tables or folders that tell a source, and what to do with it
     ({"person", "visit_occurrence"}, "it looks like OMOP: choose data=omop"),
     ({"data", "metadata"}, "it looks like MEDS: choose data=meds"),
     ({"hosp", "icu"}, "it looks like MIMIC-IV: choose data=mimic4"),
@@ -17,7 +17,7 @@ KNOWN = (  # tables or folders that tell a source, and what to do with it
     ({"patient", "apacheapsvar"}, "it looks like eICU: choose data=eicu"),
 )
 FIRST = ("patients", "patient", "person")
-SHOWN = 6  # names of a folder that an error lists
+MAX_NAMES = 6  # names of a folder that an error lists
 
 
 def places(root: Path, folder: str) -> tuple[str, ...]:
@@ -34,7 +34,7 @@ def looks_like(root: Path, wanted: str) -> str | None:
     names = {path.name.lower().partition(".")[0] for path in _inside(root)}
     if wanted.rpartition("/")[2] not in FIRST:
         return None
-    return next((advice for marks, advice in KNOWN if marks <= names and not ("/" in wanted and "hosp" in marks)), None)
+    return next((advice for marks, advice in HINTS if marks <= names and not ("/" in wanted and "hosp" in marks)), None)
 
 
 def seen(root: Path) -> str:
@@ -42,7 +42,7 @@ def seen(root: Path) -> str:
     names = sorted(path.name for path in _inside(root) if not path.name.startswith("."))
     if not names:
         return "it is empty"
-    return f"it has {', '.join(names[:SHOWN])}{', ...' if len(names) > SHOWN else ''}"
+    return f"it has {', '.join(names[:MAX_NAMES])}{', ...' if len(names) > MAX_NAMES else ''}"
 
 
 def _inside(root: Path) -> list[Path]:

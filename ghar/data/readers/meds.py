@@ -30,7 +30,7 @@ import polars as pl
 
 from ghar.data.cohort import Cohort, Stay
 from ghar.data.readers.deaths import DEATH, DEATHS_IN_STAYS
-from ghar.data.readers.events import RANK, FoundLarge, finite, in_order, rank, through_cache
+from ghar.data.readers.events import RANK, LazyRows, finite, in_order, rank, through_cache
 from ghar.data.readers.meds_charts import has_charts, vital_codes, with_vitals
 from ghar.data.readers.meds_codes import (
     TABLE_COLUMNS,
@@ -307,7 +307,7 @@ def _rows(
     loose: Mapping[str, pl.DataType],
     drops: Mapping[str, pl.Expr],
     work: Path,
-) -> FoundLarge:
+) -> LazyRows:
     """All events in the order of the files, with the columns `extra` and `loose`."""
     shards = [
         scan(file, REQUIRED, {**OPTIONAL, **extra}, loose).with_columns(_file=pl.lit(i, pl.Int32))

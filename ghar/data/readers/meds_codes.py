@@ -136,19 +136,19 @@ def resolve_codes(codes: pl.DataFrame, vocabulary: CodeVocabulary = HOUSE) -> pl
 def _resolved(source: str, name: str | None, parents: Sequence[str] | None, table: str | None,
               rules: Sequence[CodeRule]) -> tuple[Any, ...]:  # fmt: skip
     above = [_by_shape(parent, RULES)[0] for parent in parents or ()]
-    code, kind, unit, role, has_rule = _by_shape(source, rules)
+    code, kind, unit, role, is_known = _by_shape(source, rules)
     table_name = table or ""
-    if not has_rule and (coded := [parent for parent in above if parent.startswith("ICD")]):
-        code, has_rule = coded[0], True
+    if not is_known and (coded := [parent for parent in above if parent.startswith("ICD")]):
+        code, is_known = coded[0], True
     if kind is None:
-        kind = _kind(code) or TABLES.get(table_name) or next((k for k in map(_kind, above) if not has_rule and k), None)
+        kind = _kind(code) or TABLES.get(table_name) or next((k for k in map(_kind, above) if not is_known and k), None)
         if kind is None and code.startswith("SNOMED/") and not table:
             kind = "diagnoses"  # what SNOMED is for in most folders; one with tables tells
-        has_rule = has_rule or kind is not None
+        is_known = is_known or kind is not None
     if any(table_name.startswith(name) for name in BILLED_TABLES):
         role = "billed"
     above = list(dict.fromkeys(parent for parent in above if parent != code))
-    return source, code, kind or None, unit, role, has_rule, name or None, above
+    return source, code, kind or None, unit, role, is_known, name or None, above
 
 
 def _by_shape(source: str, rules: Iterable[CodeRule]) -> tuple[str, str | None, str | None, Role, bool]:

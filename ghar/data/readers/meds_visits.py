@@ -40,7 +40,7 @@ CLOSES = (
 SPANS = r"(?i)^(VISIT/(IP|ERIP)$|VISIT//|MIMIC_IV_ADMISSION/)"
 DEADLY = r"(?i)DIED|EXPIRED|DECEASED"
 DEATH = r"^MEDS_DEATH"
-Found = tuple[pl.DataFrame, dict[str, int]]
+CountedRows = tuple[pl.DataFrame, dict[str, int]]
 
 
 def tells_of_stays(opens: str | None = None, closes: str | None = None) -> pl.Expr:
@@ -52,7 +52,7 @@ def tells_of_stays(opens: str | None = None, closes: str | None = None) -> pl.Ex
     return pl.any_horizontal(pl.col("code").str.contains(rule) for rule in rules)
 
 
-def visits_from_events(events: pl.DataFrame, opens: str | None = None, closes: str | None = None) -> Found:
+def visits_from_events(events: pl.DataFrame, opens: str | None = None, closes: str | None = None) -> CountedRows:
     """`Cohort.visits` by the rules of this module, with the source's identifier in the further column `_key`, and
     counts; no such event means no visit."""
     rows = events.filter(pl.col("time").is_not_null()).with_columns(_key=key_of(events))
@@ -79,7 +79,7 @@ def visits_from_events(events: pl.DataFrame, opens: str | None = None, closes: s
     return visits, {rule: n for rule, n in counts.items() if n}
 
 
-def place_events(events: pl.DataFrame, visits: pl.DataFrame) -> Found:
+def place_events(events: pl.DataFrame, visits: pl.DataFrame) -> CountedRows:
     """`events` with the visit_id of `visits` they belong to. Column role: "order" of a drug, where there is one."""
     spans = visits.select("subject_id", "start", "end", _by_time="visit_id").sort("start")
     stay_keys = visits.select("subject_id", "_key", _by_key="visit_id").drop_nulls("_key")

@@ -12,8 +12,8 @@ from ghar.data.readers.events import (
     F64,
     I64,
     TIME,
-    Found,
-    FoundLarge,
+    CountedRows,
+    LazyRows,
     event,
     finite,
     with_drug_code,
@@ -35,7 +35,7 @@ def join_visits(table: SourceTable, visits: pl.DataFrame) -> pl.LazyFrame:
     return rows.with_columns(pl.when(theirs).then(pl.col("start", "end"))).drop("_owner")
 
 
-def read_patients(root: Path, source: SourceColumns, name: str) -> Found:
+def read_patients(root: Path, source: SourceColumns, name: str) -> CountedRows:
     """The columns that `source` declares of the table `name`, a row a patient; subject_id and dod are among them."""
     table = open_declared(root, source, name)
     drops = {"no_id": pl.col("subject_id").is_null(), "repeated": ~pl.col("subject_id").is_first_distinct()}
@@ -45,7 +45,7 @@ def read_patients(root: Path, source: SourceColumns, name: str) -> Found:
     return frame, counts
 
 
-def read_visits(root: Path, source: SourceColumns, name: str, patients: pl.DataFrame) -> Found:
+def read_visits(root: Path, source: SourceColumns, name: str, patients: pl.DataFrame) -> CountedRows:
     """`Cohort.visits` from the table of admissions."""
     table = open_declared(root, source, name)
     subjects = patients.lazy().select("subject_id", "dod", known=True)
@@ -109,14 +109,14 @@ def with_lost_zeros(rows: pl.LazyFrame, code: pl.Expr, titles: pl.DataFrame) -> 
     return rows.join(lost.lazy(), left_on=code, right_on="stripped", how="left", maintain_order="left")
 
 
-def once(rows: pl.DataFrame, name: str) -> Found:
+def once(rows: pl.DataFrame, name: str) -> CountedRows:
     """Rows of the table `name` without those that repeat another in every column, and their count."""
     kept = rows.unique(keep="first", maintain_order=True)
     repeats = rows.height - kept.height
     return kept, {f"dropped.{name}.repeated": repeats} if repeats else {}
 
 
-def read_icu(root: Path, source: SourceColumns, name: str, visits: pl.DataFrame) -> Found:
+def read_icu(root: Path, source: SourceColumns, name: str, visits: pl.DataFrame) -> CountedRows:
     """ICU stays: an event at the start, which does not carry the end, and one of its own at the end (trap 5).
 
     Counts the latter as "added.icustays.discharges"; an end that is missing or before the start has none. Where the
@@ -149,7 +149,7 @@ def read_icu(root: Path, source: SourceColumns, name: str, visits: pl.DataFrame)
 
 def read_labs(
     root: Path, source: SourceColumns, name: str, visits: pl.DataFrame, patients: pl.DataFrame, work: Path
-) -> FoundLarge:
+) -> LazyRows:
     """Laboratory results, known when stored, where the table says it (trap 4), else when drawn.
 
     Numbers are in the house's units (units.py). Where neither a value nor a number stands in the row, the result is in
@@ -206,7 +206,7 @@ def with_order_code(rows: pl.LazyFrame) -> pl.LazyFrame:
     return rows.with_columns(_base=base, drug_code=pl.when(base).then(other).otherwise("drug_code"))
 
 
-def demographics(patients: pl.DataFrame, visits: pl.DataFrame, age: pl.Expr) -> Found:
+def demographics(patients: pl.DataFrame, visits: pl.DataFrame, age: pl.Expr) -> CountedRows:
     """Events "GENDER/F" (static) and "AGE" (whole years, at each admission).
 
     `age` in years from the columns of `patients` and the visit's start. Both databases hide ages above 89 (MIMIC-III

@@ -25,8 +25,8 @@ from ghar.data.readers.columns import open_declared
 from ghar.data.readers.deaths import deaths_after_discharge
 from ghar.data.readers.events import (
     TEXT,
-    Found,
-    FoundLarge,
+    CountedRows,
+    LazyRows,
     code_table,
     dictionary,
     event,
@@ -136,11 +136,11 @@ def event_tables(
     work: Path,
     *,
     charts: bool,
-) -> dict[str, Callable[[], FoundLarge | Found]]:
+) -> dict[str, Callable[[], LazyRows | CountedRows]]:
     """How the events of each table are read, in the order in which those of one time stand. titles: names of the codes
     of diagnoses and of procedures."""
     birthday = whole_years(pl.col("dob"), pl.col("start"))
-    readers: dict[str, Callable[[], FoundLarge | Found]] = {
+    readers: dict[str, Callable[[], LazyRows | CountedRows]] = {
         "diagnoses_icd": partial(_icd, root, visits, "diagnoses_icd", "ICD9CM", titles[0]),
         "procedures_icd": partial(_icd, root, visits, "procedures_icd", "ICD9PROC", titles[1]),
         "prescriptions": partial(_prescriptions, root, visits, work),
@@ -155,7 +155,7 @@ def event_tables(
 
 def _more_tables(
     root: Path, visits: pl.DataFrame, patients: pl.DataFrame, work: Path
-) -> dict[str, Callable[[], FoundLarge]]:
+) -> dict[str, Callable[[], LazyRows]]:
     """How each of MORE is read; BadInput of the first table where it is absent."""
     people = (visits, patients, work)
     return {
@@ -189,7 +189,7 @@ def _lab_names(root: Path) -> pl.DataFrame:
     return dictionary(table, pl.concat_str(pl.lit("LAB/"), pl.col("itemid").cast(TEXT)), "label")
 
 
-def _icd(root: Path, visits: pl.DataFrame, name: str, vocabulary: str, titles: pl.DataFrame) -> Found:
+def _icd(root: Path, visits: pl.DataFrame, name: str, vocabulary: str, titles: pl.DataFrame) -> CountedRows:
     """Codes of a visit in the order of seq_num."""
     table = open_declared(root, MIMIC3, name)
     written, recorded = icd_code("icd9_code"), pl.coalesce("end", "start")
@@ -205,7 +205,7 @@ def _icd(root: Path, visits: pl.DataFrame, name: str, vocabulary: str, titles: p
     return kept.sort("seq_num", maintain_order=True, nulls_last=True).drop("seq_num"), counts | repeats
 
 
-def _prescriptions(root: Path, visits: pl.DataFrame, work: Path) -> FoundLarge:
+def _prescriptions(root: Path, visits: pl.DataFrame, work: Path) -> LazyRows:
     table = open_declared(root, MIMIC3, "prescriptions")
     rows, code, day = with_order_code(join_visits(table, visits)), pl.col("drug_code"), pl.col("startdate")
     drops = {"unknown_admission": pl.col("start").is_null(), "blank_drug": code.is_null()}

@@ -36,8 +36,8 @@ from ghar.data.cohort import Cohort
 from ghar.data.readers.columns import open_declared
 from ghar.data.readers.deaths import deaths_after_discharge
 from ghar.data.readers.events import (
-    Found,
-    FoundLarge,
+    CountedRows,
+    LazyRows,
     code_table,
     dictionary,
     event,
@@ -157,10 +157,10 @@ def event_tables(
     work: Path,
     *,
     charts: bool,
-) -> dict[str, Callable[[], FoundLarge | Found]]:
+) -> dict[str, Callable[[], LazyRows | CountedRows]]:
     """How the events of each table are read, in the order in which those of one time stand: diagnoses by seq_num,
     procedures, drugs, ICU stays, age, labs, charts. titles: names of the codes of diagnoses and of procedures."""
-    readers: dict[str, Callable[[], FoundLarge | Found]] = {
+    readers: dict[str, Callable[[], LazyRows | CountedRows]] = {
         "hosp/diagnoses_icd": partial(_icd, root, visits, "diagnoses_icd", titles[0]),
         "hosp/procedures_icd": partial(_icd, root, visits, "procedures_icd", titles[1]),
         "hosp/prescriptions": partial(_prescriptions, root, visits, work),
@@ -173,7 +173,7 @@ def event_tables(
     return readers
 
 
-def _icd(root: Path, visits: pl.DataFrame, name: str, titles: pl.DataFrame) -> Found:
+def _icd(root: Path, visits: pl.DataFrame, name: str, titles: pl.DataFrame) -> CountedRows:
     """diagnoses_icd (in the order of seq_num) or procedures_icd (of chartdate). titles: of its codes."""
     table = open_declared(root, MIMIC4, f"hosp/{name}")
     dated = "chartdate" in table.columns
@@ -196,7 +196,7 @@ def _icd(root: Path, visits: pl.DataFrame, name: str, titles: pl.DataFrame) -> F
     return kept.sort("order", maintain_order=True, nulls_last=True).drop("order", "seq_num"), counts | repeats
 
 
-def _prescriptions(root: Path, visits: pl.DataFrame, work: Path) -> FoundLarge:
+def _prescriptions(root: Path, visits: pl.DataFrame, work: Path) -> LazyRows:
     """Read each ordered drug, by the chart's word for it (column drug)."""
     table = open_declared(root, MIMIC4, "hosp/prescriptions")
     rows, code = with_order_code(join_visits(table, visits)), pl.col("drug_code")
@@ -215,7 +215,7 @@ def read_titles(root: Path, name: str) -> pl.DataFrame:
     return dictionary(table, pl.concat_str(prefix, pl.lit("/"), icd_code("icd_code")), "long_title")
 
 
-def _codes(root: Path, events: pl.LazyFrame, titles: Sequence[pl.DataFrame]) -> Found:
+def _codes(root: Path, events: pl.LazyFrame, titles: Sequence[pl.DataFrame]) -> CountedRows:
     """Codes that occur, sorted, with the names of the dictionaries; without one, a code is its own name."""
     parts = [vital_names(), COMMON_NAMES, *titles]
     if find_table(root, "hosp/labevents") is not None:

@@ -25,7 +25,7 @@ from pathlib import Path
 import polars as pl
 
 from ghar.data.readers.columns import open_declared
-from ghar.data.readers.events import F64, I64, FoundLarge, event, stacked
+from ghar.data.readers.events import F64, I64, LazyRows, event, stacked
 from ghar.data.readers.infusions import read_inputs
 from ghar.data.readers.mimic import join_visits
 from ghar.data.readers.mimic4_columns import MIMIC4
@@ -60,12 +60,12 @@ SIGNS = {
     "dbp": DIASTOLIC,
 }
 HOTTEST = 60.0  # degrees Celsius; above, a temperature is in Fahrenheit
-Reader = Callable[[Path, pl.DataFrame, pl.DataFrame, Path], FoundLarge]
+Reader = Callable[[Path, pl.DataFrame, pl.DataFrame, Path], LazyRows]
 
 
 def more_tables(
     root: Path, visits: pl.DataFrame, patients: pl.DataFrame, work: Path
-) -> dict[str, Callable[[], FoundLarge]]:
+) -> dict[str, Callable[[], LazyRows]]:
     """How each of MORE is read; BadInput of the first table where it is absent."""
     readers: dict[str, Reader] = {"ed": _ed, "omr": _omr, "microbiology": _microbiology, "emar": _emar}
     readers |= {"notes": read_radiology}
@@ -90,7 +90,7 @@ def _named(column: str, prefix: str) -> pl.Expr:
     return pl.when(name != "").then(pl.concat_str(pl.lit(prefix), name))
 
 
-def _omr(root: Path, visits: pl.DataFrame, patients: pl.DataFrame, work: Path) -> FoundLarge:
+def _omr(root: Path, visits: pl.DataFrame, patients: pl.DataFrame, work: Path) -> LazyRows:
     table = open_declared(root, MIMIC4, "hosp/omr")
     name, text, day = pl.col("_name"), pl.col("result_value").str.strip_chars(), pl.col("chartdate")
     first = pl.when(name.str.contains("^omr/blood pressure")).then(pl.lit(SYSTOLIC))
@@ -121,7 +121,7 @@ def _omr(root: Path, visits: pl.DataFrame, patients: pl.DataFrame, work: Path) -
     return pl.concat([kept, below]).drop("_second"), counts | ({"added.omr.second_pressure": added} if added else {})
 
 
-def _microbiology(root: Path, visits: pl.DataFrame, patients: pl.DataFrame, work: Path) -> FoundLarge:
+def _microbiology(root: Path, visits: pl.DataFrame, patients: pl.DataFrame, work: Path) -> LazyRows:
     table = open_declared(root, MIMIC4, "hosp/microbiologyevents")
     taken = pl.coalesce("charttime", "chartdate")
     stored = pl.coalesce("storetime", pl.col("storedate").dt.truncate("1d") + LAST_SECOND)
@@ -143,7 +143,7 @@ def _microbiology(root: Path, visits: pl.DataFrame, patients: pl.DataFrame, work
     return sift_large(table, _join_patients(join_visits(table, visits), patients), drops, repairs, result, work)
 
 
-def _emar(root: Path, visits: pl.DataFrame, patients: pl.DataFrame, work: Path) -> FoundLarge:
+def _emar(root: Path, visits: pl.DataFrame, patients: pl.DataFrame, work: Path) -> LazyRows:
     table = open_declared(root, MIMIC4, "hosp/emar")
     code, event_text, time = _named("medication", "GIVEN/"), pl.col("event_txt").str.to_lowercase(), pl.col("charttime")
     given = event_text.str.contains(GIVEN) & ~event_text.str.contains(NOT_GIVEN)
@@ -159,7 +159,7 @@ def _emar(root: Path, visits: pl.DataFrame, patients: pl.DataFrame, work: Path) 
     return sift_large(table, _join_patients(join_visits(table, visits), patients), drops, late, result, work)
 
 
-def _ed(root: Path, visits: pl.DataFrame, patients: pl.DataFrame, work: Path) -> FoundLarge:
+def _ed(root: Path, visits: pl.DataFrame, patients: pl.DataFrame, work: Path) -> LazyRows:
     """All of the emergency department; its stays must be there, other tables may be absent ("absent.triage")."""
     stays, counts = _ed_stays(root, visits, patients)
     left = pl.coalesce("outtime", "intime")
@@ -169,7 +169,7 @@ def _ed(root: Path, visits: pl.DataFrame, patients: pl.DataFrame, work: Path) ->
     counts |= {"added.edstays.discharges": gone.height} if gone.height else {}
     parts: list[pl.DataFrame | pl.LazyFrame] = [came, gone]
     at = pl.col("charttime")
-    readers: dict[str, Callable[[], FoundLarge]] = {
+    readers: dict[str, Callable[[], LazyRows]] = {
         "ed/triage": partial(_ed_signs, root, "ed/triage", stays, work, pl.col("intime")),
         "ed/vitalsign": partial(_ed_signs, root, "ed/vitalsign", stays, work, at),
         "ed/diagnosis": partial(_ed_words, root, "ed/diagnosis", "icd_title", "ED_DIAGNOSIS/", stays, work, left),
@@ -222,7 +222,7 @@ def _of_stay(rows: pl.LazyFrame, stays: pl.DataFrame) -> pl.LazyFrame:
     return rows.join(about, on="stay_id", how="left", maintain_order="left")
 
 
-def _ed_signs(root: Path, name: str, stays: pl.DataFrame, work: Path, time: pl.Expr) -> FoundLarge:
+def _ed_signs(root: Path, name: str, stays: pl.DataFrame, work: Path, time: pl.Expr) -> LazyRows:
     """Vital signs, a column each, as cells; temperatures in Fahrenheit become Celsius."""
     table = open_declared(root, MIMIC4, name)
     index = [column for column in ("stay_id", "charttime") if column in table.columns]
@@ -243,7 +243,7 @@ def _ed_signs(root: Path, name: str, stays: pl.DataFrame, work: Path, time: pl.E
 
 def _ed_words(
     root: Path, name: str, column: str, prefix: str, stays: pl.DataFrame, work: Path, time: pl.Expr
-) -> FoundLarge:
+) -> LazyRows:
     """A code of what `column` says, at `time`."""
     table = open_declared(root, MIMIC4, name)
     code = _named(column, prefix)

@@ -14,7 +14,7 @@ from pathlib import Path
 import polars as pl
 
 from ghar.data.readers.columns import SourceColumns, open_declared
-from ghar.data.readers.events import FoundLarge, event
+from ghar.data.readers.events import LazyRows, event
 from ghar.data.readers.infusions import filled, unplaced, with_item, with_patients
 from ghar.data.readers.tables import sift_large
 
@@ -23,7 +23,7 @@ LARGEST = 50_000  # ml at once; above, a digit too many was typed
 
 def read_outputs(
     root: Path, source: SourceColumns, name: str, items: str, visits: pl.DataFrame, patients: pl.DataFrame, work: Path
-) -> FoundLarge:
+) -> LazyRows:
     """Events of the table `name` (outputevents); `items` names the table of their items."""
     table = open_declared(root, source, name)
     rows = with_item(with_patients(table, visits, patients), root, source, items)
@@ -43,7 +43,7 @@ def read_outputs(
 
 def read_transfers(
     root: Path, source: SourceColumns, name: str, visits: pl.DataFrame, patients: pl.DataFrame, work: Path
-) -> FoundLarge:
+) -> LazyRows:
     """Events of the table `name` (transfers)."""
     table = open_declared(root, source, name)
     if "careunit" in table.columns:
@@ -60,7 +60,7 @@ def read_transfers(
 
 def read_services(
     root: Path, source: SourceColumns, name: str, visits: pl.DataFrame, patients: pl.DataFrame, work: Path
-) -> FoundLarge:
+) -> LazyRows:
     """Events of the table `name` (services)."""
     table = open_declared(root, source, name)
     at, service = pl.col("transfertime"), filled("curr_service")

@@ -14,7 +14,7 @@ import polars as pl
 
 from ghar.data.readers.columns import open_declared
 from ghar.data.readers.deaths import WHOLE_DAY
-from ghar.data.readers.events import FoundLarge, event
+from ghar.data.readers.events import LazyRows, event
 from ghar.data.readers.infusions import unplaced, with_patients
 from ghar.data.readers.mimic3_columns import MIMIC3
 from ghar.data.readers.mimic4_columns import MIMIC4
@@ -23,7 +23,7 @@ from ghar.data.readers.tables import SourceTable, sift_large
 SUMMARY = "^discharge summary"
 
 
-def read_radiology(root: Path, visits: pl.DataFrame, patients: pl.DataFrame, work: Path) -> FoundLarge:
+def read_radiology(root: Path, visits: pl.DataFrame, patients: pl.DataFrame, work: Path) -> LazyRows:
     """Events of note/radiology: reports (RR) and addenda to them (AR)."""
     table = open_declared(root, MIMIC4, "note/radiology")
     kind = pl.when(pl.col("note_type").str.strip_chars() == "AR").then(pl.lit("Radiology addendum"))
@@ -32,7 +32,7 @@ def read_radiology(root: Path, visits: pl.DataFrame, patients: pl.DataFrame, wor
     return _notes(table, visits, patients, work, (kind.otherwise(pl.lit("Radiology")), at, day), summary)
 
 
-def read_noteevents(root: Path, visits: pl.DataFrame, patients: pl.DataFrame, work: Path) -> FoundLarge:
+def read_noteevents(root: Path, visits: pl.DataFrame, patients: pl.DataFrame, work: Path) -> LazyRows:
     """Events of noteevents, of every category but discharge summaries."""
     table = open_declared(root, MIMIC3, "noteevents")
     kind = pl.col("category").str.strip_chars()
@@ -50,7 +50,7 @@ def _notes(
     about: tuple[pl.Expr, pl.Expr, pl.Expr],
     summary: pl.Expr,
     wrong: dict[str, pl.Expr] | None = None,
-) -> FoundLarge:
+) -> LazyRows:
     """Events of a table of notes. about: category, time, and the day where there is no time."""
     kind, at, day = about
     stored = pl.col("storetime")

@@ -31,7 +31,7 @@ import polars as pl
 
 from ghar.data.cohort import Cohort
 from ghar.data.readers.columns import open_declared
-from ghar.data.readers.events import FoundLarge, code_table, event, in_order, source_folder, stacked, through_cache
+from ghar.data.readers.events import LazyRows, code_table, event, in_order, source_folder, stacked, through_cache
 from ghar.data.readers.meds_visits import with_deaths
 from ghar.data.readers.mimic import COMMON_NAMES
 from ghar.data.readers.omop_columns import OMOP
@@ -145,7 +145,7 @@ def _facts(
     concepts: pl.DataFrame,
     charts: bool,
     work: Path,
-) -> FoundLarge:
+) -> LazyRows:
     """Events of a table of FACTS."""
     table = open_declared(root, OMOP, name)
     concept, date = FACTS[name]

@@ -9,7 +9,7 @@ import polars as pl
 
 from ghar.data.readers.columns import open_declared
 from ghar.data.readers.deaths import DEATH, WHOLE_DAY, is_date, sound_deaths
-from ghar.data.readers.events import Found, event
+from ghar.data.readers.events import CountedRows, event
 from ghar.data.readers.meds_visits import DEADLY
 from ghar.data.readers.mimic import demographics, whole_years
 from ghar.data.readers.omop_columns import OMOP
@@ -62,7 +62,7 @@ def optional(table: SourceTable, *names: str) -> pl.Expr:
     return pl.coalesce(there) if there else pl.lit(None, OMOP.tables[table.name].types[names[0]])
 
 
-def read_people(root: Path) -> Found:
+def read_people(root: Path) -> CountedRows:
     """subject_id, gender ("F", "M" or null), born."""
     table = open_declared(root, OMOP, "person")
     year, month, day = (optional(table, f"{part}_of_birth") for part in ("year", "month", "day"))
@@ -91,7 +91,7 @@ def read_people(root: Path) -> Found:
     return people, counts
 
 
-def read_visits(root: Path, people: pl.DataFrame, concepts: pl.DataFrame, above: pl.DataFrame) -> Found:
+def read_visits(root: Path, people: pl.DataFrame, concepts: pl.DataFrame, above: pl.DataFrame) -> CountedRows:
     """Visits of every kind: subject_id, visit_id, start, end, deadly, inpatient; all but those of inpatients count as
     dropped, for they are no visits of the cohort."""
     table = open_declared(root, OMOP, "visit_occurrence")
@@ -135,7 +135,7 @@ def of_people(table: SourceTable, people: pl.DataFrame) -> pl.LazyFrame:
     return table.rows.join(subjects, on="person_id", how="left", maintain_order="left")
 
 
-def read_deaths(root: Path, people: pl.DataFrame, visits: pl.DataFrame) -> Found:
+def read_deaths(root: Path, people: pl.DataFrame, visits: pl.DataFrame) -> CountedRows:
     """subject_id, time, code of the deaths that can be true."""
     if find_table(root, "death") is None:
         return pl.DataFrame(schema={"subject_id": pl.Int64, "time": pl.Datetime("us"), "code": pl.String}), {
@@ -151,7 +151,7 @@ def read_deaths(root: Path, people: pl.DataFrame, visits: pl.DataFrame) -> Found
     return deaths.with_columns(code=pl.lit(DEATH)), counts
 
 
-def deaths_outside(deaths: pl.DataFrame, visits: pl.DataFrame) -> Found:
+def deaths_outside(deaths: pl.DataFrame, visits: pl.DataFrame) -> CountedRows:
     """Events of the deaths of patients who died in no visit; a date stands for its last second."""
     alive = deaths.join(visits.filter("died"), on="subject_id", how="anti").group_by("subject_id").agg(pl.min("time"))
     late = pl.when(is_date()).then(pl.col("time") + WHOLE_DAY).otherwise("time")
@@ -160,14 +160,14 @@ def deaths_outside(deaths: pl.DataFrame, visits: pl.DataFrame) -> Found:
     return events, {"added.death.outside_of_visits": events.height} if events.height else {}
 
 
-def read_demographics(people: pl.DataFrame, visits: pl.DataFrame) -> Found:
+def read_demographics(people: pl.DataFrame, visits: pl.DataFrame) -> CountedRows:
     """Events of sex and age."""
     events, counts = demographics(people, visits, whole_years(pl.col("born"), pl.col("start")))
     names = {"patients": "person", "admissions": "visit_occurrence"}
     return events, {".".join(names.get(part, part) for part in rule.split(".")): n for rule, n in counts.items()}
 
 
-def read_intensive_care(root: Path, visits: pl.DataFrame, concepts: pl.DataFrame, above: pl.DataFrame) -> Found:
+def read_intensive_care(root: Path, visits: pl.DataFrame, concepts: pl.DataFrame, above: pl.DataFrame) -> CountedRows:
     """Stays in intensive care by visit_detail: an event at the start, which does not carry the end, and one at the end.
     A unit has the name of its care site, else the source's value, else that of its concept."""
     if find_table(root, "visit_detail") is None:

@@ -18,7 +18,7 @@ from pathlib import Path
 import polars as pl
 
 from ghar.data.readers.columns import SourceColumns, open_declared
-from ghar.data.readers.events import F64, Found, FoundLarge, event, words
+from ghar.data.readers.events import F64, CountedRows, LazyRows, event, words
 from ghar.data.readers.tables import sift_large
 
 
@@ -129,7 +129,7 @@ def in_house_units(item: pl.Expr, number: pl.Expr) -> pl.Expr:
 
 def mimic_charts(
     root: Path, source: SourceColumns, name: str, visits: pl.DataFrame, patients: pl.DataFrame, work: Path
-) -> FoundLarge:
+) -> LazyRows:
     """The 17 variables in the table `name` (chartevents) of MIMIC-III or -IV; the former marks errors.
 
     Known when stored, else when charted. `text_value` keeps the words of a value that was charted in words.
@@ -169,7 +169,7 @@ def mimic_charts(
     return sift_large(table, rows, drops, repairs, result, work)
 
 
-def vitals_of_labs(events: pl.LazyFrame, labs: Mapping[str, str]) -> Found:
+def vitals_of_labs(events: pl.LazyFrame, labs: Mapping[str, str]) -> CountedRows:
     """Copies of lab events as vital events, for the `labs` (code -> variable) that are among the 17.
 
     Counts "added.labs.vitals". A lab value that is implausible as a vital sign stays what it was, a lab event.

@@ -33,7 +33,7 @@ from ghar.errors import BadInput
 Group = Literal["name", "word", "none", "parent"]
 GROUPS: tuple[Group, ...] = ("name", "word", "none", "parent")
 RAREST_FIRST: tuple[Group, ...] = ("parent", "none", "word", "name")
-SHOWN = 6  # conditions of a question at most
+MAX_CONDITIONS = 6  # conditions of a question at most
 SQUARES = 2  # that a stay is in at most, so it has at most four questions
 DRAWS = 12  # of a drug for each stay, until it finds its square
 WINDOW = 60  # partners that are tried, the nearest number of contraindications first
@@ -179,8 +179,8 @@ def _stays(
             continue
         related = frozenset().union(*(_related(nodes, graph) for nodes in conditions.values()))
         texts = list(conditions)
-        if len(texts) > SHOWN:
-            texts = [texts[i] for i in sorted(rng.permutation(len(texts))[:SHOWN])]
+        if len(texts) > MAX_CONDITIONS:
+            texts = [texts[i] for i in sorted(rng.permutation(len(texts))[:MAX_CONDITIONS])]
         nodes = tuple(conditions[text] for text in texts)
         yield _Stay(subject, visit, tuple(texts), nodes, _yes(texts, nodes, graph), related)
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from ghar.envs.ehr_rag.episode import EventPrediction
-from ghar.envs.ehr_rag.evidence_recall import by_step, compute_evidence_ceiling, gains, recalls
+from ghar.envs.ehr_rag.evidence_recall import by_step, compute_evidence_bound, gains, recalls
 from ghar.envs.records import Records
 from ghar.envs.rollout import EpisodeJob, rollout
 from ghar.envs.system import System, build
@@ -109,11 +109,11 @@ def test_the_ceiling_of_what_was_found_is_that_of_the_best_table_of_answers() ->
     for linked, ended in product((False, True), repeat=2):
         some = [critical(*switches[i]) for i in switches if (i % 3 > 0) == linked and bool(i % 2) == ended]
         expected += max(sum(some), sum(1 - p for p in some))
-    assert compute_evidence_ceiling(switches, rows) == pytest.approx(expected / 60)
+    assert compute_evidence_bound(switches, rows) == pytest.approx(expected / 60)
     all_found = [row(i, onset=1.0, slope=1.0, **({"trigger": 1.0} if a else {}), **({"exculpating": 1.0} if c else {}))
                  for i, (a, _, c) in switches.items()]  # fmt: skip
-    assert compute_evidence_ceiling(switches, all_found) == pytest.approx(0.96)
-    assert compute_evidence_ceiling(switches, [{"subject_id": 1}]) is None
+    assert compute_evidence_bound(switches, all_found) == pytest.approx(0.96)
+    assert compute_evidence_bound(switches, [{"subject_id": 1}]) is None
 
 
 def test_no_policy_sees_the_rows_that_tell(system: System[Any], played: list[Episode]) -> None:
