@@ -13,8 +13,8 @@ from benchmarks.walks import play as walked
 from ghar.envs.graphwalker.frugal import (
     ABOUT,
     CANDIDATE,
-    KNOWN,
     NEW,
+    TRIED,
     FrugalEpisodes,
     FrugalGame,
     FrugalPrediction,
@@ -92,13 +92,13 @@ def test_no_one_spends_more_than_there_is(seed: int, prompts: int, budget: int) 
 def test_numbers_stand_for_candidates_and_a_fresh_one_is_taken() -> None:
     env = GymView(FrugalGame(demo_frugal(prompts=4)))
     seen, _ = env.reset(seed=0, options={"case": 2})
-    assert seen["action_mask"].tolist() == [1, *[0] * KNOWN, *[1] * 9, *[0] * (NEW - 9)]  # nine anchors, none known
+    assert seen["action_mask"].tolist() == [1, *[0] * TRIED, *[1] * 9, *[0] * (NEW - 9)]  # nine anchors, none known
     for left in (2, 1, 0):
-        seen, reward, *_ = env.step(1 + KNOWN)
+        seen, reward, *_ = env.step(1 + TRIED)
         assert reward == 0 and round(seen["observation"][ABOUT.index("left")] * 10) == left
     table = seen["observation"][len(ABOUT) :].reshape(-1, len(CANDIDATE))
     known = table[:3, CANDIDATE.index("gain")]
-    assert seen["action_mask"].tolist() == [1, 1, 1, 1, *[0] * (KNOWN - 3 + NEW)] and (np.diff(known) <= 0).all()
+    assert seen["action_mask"].tolist() == [1, 1, 1, 1, *[0] * (TRIED - 3 + NEW)] and (np.diff(known) <= 0).all()
     assert table[:3, CANDIDATE.index("fresh")].tolist() == [1, 1, 1]
     assert env.play is not None
     row = ranked(env.play.paused.acts[0])[0]

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from ghar.envs.worlds.severity.budget import (
-    KNOWN,
     LOST,
     NAMED,
     OPEN,
+    SEEN,
     BudgetPolicy,
     Point,
     PricedItem,
@@ -53,7 +53,7 @@ def every_policy(items: tuple[PricedItem, ...], task: str, known: int, at: tuple
     def stop(known: int, at: tuple[int, ...]) -> float:
         """By going through all grades of what is not known."""
         acuity = np.zeros(10)
-        laws = [items[i].law for i in range(len(at)) if at[i] != KNOWN]
+        laws = [items[i].law for i in range(len(at)) if at[i] != SEEN]
         for grades in product(*([g for g in range(10) if law[g] > 0] for law in laws)):
             chance = math.prod(law[grade] for law, grade in zip(laws, grades, strict=True))
             acuity[max((known, *grades))] += chance
@@ -63,7 +63,7 @@ def every_policy(items: tuple[PricedItem, ...], task: str, known: int, at: tuple
         item = items[i]
         tells = 1.0 if at[i] == NAMED else item.coverage * (1 - item.named)
         for grade, chance in enumerate(item.law):
-            yield tells * chance, max(known, grade), (*at[:i], KNOWN, *at[i + 1 :])
+            yield tells * chance, max(known, grade), (*at[:i], SEEN, *at[i + 1 :])
         if at[i] == OPEN:
             yield item.coverage * item.named, known, (*at[:i], NAMED, *at[i + 1 :])
             yield 1 - item.coverage, known, (*at[:i], LOST, *at[i + 1 :])
@@ -110,7 +110,7 @@ def test_no_policy_of_all_is_better_and_one_is_as_good(items, visits, budget, ta
     facts = VisitFacts(np.array([known for known, _ in visits]), has, np.zeros(has.shape, int), ~none, none)
     curve = [plan.expected(facts) for plan in corners(QueryGame(items, task), facts)]
     every = [
-        every_policy(items, task, known, tuple(OPEN if own[i] else KNOWN for i in range(n))) for known, own in visits
+        every_policy(items, task, known, tuple(OPEN if own[i] else SEEN for i in range(n))) for known, own in visits
     ]
     assert accuracy_at(curve, budget) == pytest.approx(best_of_all(every, budget), abs=1e-4)
 
@@ -139,12 +139,12 @@ def test_what_is_paid_and_reached_is_that_of_each_visit_followed_by_itself(world
     game = QueryGame(items_of(world, facts, {"graph": 0.3, "past": 0.1, "reports": 1.0}), "los")
     plan, paid, right = BudgetPolicy(game, 0.2), 0.0, 0.0
     for row in range(len(visits)):
-        at, known = [OPEN if own else KNOWN for own in facts.has[row]], int(facts.common[row])
+        at, known = [OPEN if own else SEEN for own in facts.has[row]], int(facts.common[row])
         while (does := int(plan.at(tuple(at))[2][known])) > 0:
             i = does - 1
             paid += game.items[i].price if at[i] == OPEN else game.items[i].more
-            at[i] = LOST if not facts.coverage[row, i] else NAMED if facts.named[row, i] and at[i] == OPEN else KNOWN
-            known = max(known, int(facts.grade[row, i])) if at[i] == KNOWN else known
+            at[i] = LOST if not facts.coverage[row, i] else NAMED if facts.named[row, i] and at[i] == OPEN else SEEN
+            known = max(known, int(facts.grade[row, i])) if at[i] == SEEN else known
         right += float(game.hits(tuple(at))[known])
     assert plan.reached(facts) == (pytest.approx(paid / len(visits)), pytest.approx(right / len(visits)))
 
