@@ -31,7 +31,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("WANDB_MODE", "offline")
 
 ROOT = Path(__file__).resolve().parents[1]
-ROOM = 8 << 30  # bytes; all parts of `make test` together write a tenth of it
+ROOM = 8 << 30  # bytes that must be free there
 
 
 def temporary_root() -> str:
