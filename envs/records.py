@@ -23,11 +23,11 @@ from ghar.data.tasks.cards import TaskCard, card_of
 from ghar.data.tasks.label_files import label_file_card, labels_path
 from ghar.data.tasks.order_check import OrderGraph, OrderQuestion, build_order_questions
 from ghar.data.tasks.prevalence import beside_the_paper
-from ghar.data.tasks.questions import MEDQA, read_question_set
+from ghar.data.tasks.question_files import MEDQA, read_question_set
 from ghar.data.tasks.samples import TextSample
 from ghar.data.tasks.splits import S, Splits
 from ghar.data.tasks.stays import Leakage
-from ghar.data.tasks.summaries import SUMMARY, read_summary_set
+from ghar.data.tasks.summary_files import SUMMARY, read_summary_set
 from ghar.data.tasks.text_files import TextSet
 from ghar.data.tasks.visits import VISIT_TASKS, TaskSamples, read_task
 from ghar.envs.worlds.cases.world import NAME as CASES

@@ -13,8 +13,7 @@ from typing import Any
 
 from ghar.data.tasks.samples import TextSample
 from ghar.data.tasks.splits import Splits
-from ghar.data.tasks.summaries import WRITTEN
-from ghar.data.tasks.summary_files import SummarisedText
+from ghar.data.tasks.summary_files import WRITTEN, SummarisedText
 from ghar.envs.case import Case
 from ghar.envs.records import Records
 from ghar.envs.system import Reader, System, Variant

@@ -11,8 +11,7 @@ import polars as pl
 
 from ghar.data.cohort import Cohort
 from ghar.data.readers.notes import Notes
-from ghar.data.visit_codes import KIND_NAMES
-from ghar.data.visit_rows import visit_rows
+from ghar.data.visit_codes import KIND_NAMES, visit_rows
 from ghar.progress import progress
 from ghar.retrieval.reports import FORMAT, KINDS, CodeEntries, ReportIndex, ReportQuery, build_reports
 from ghar.seal import sound

@@ -11,8 +11,8 @@ from typing import Any
 import polars as pl
 
 from ghar.config import Config
-from ghar.data.tasks.questions import MEDQA
-from ghar.data.tasks.summaries import SUMMARY
+from ghar.data.tasks.question_files import MEDQA
+from ghar.data.tasks.summary_files import SUMMARY
 from ghar.envs.case import Case
 from ghar.envs.ghar.budget import budget_summary
 from ghar.envs.ghar.episode import AGENTS, ROLES, GharEpisodes, GharSpec, Partition, Wording, play_ghar

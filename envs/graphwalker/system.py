@@ -8,8 +8,7 @@ from typing import Any, cast
 
 from ghar.config import Config
 from ghar.data.cohort import Task
-from ghar.data.tasks.question_files import ChoiceQuestion
-from ghar.data.tasks.questions import MEDQA
+from ghar.data.tasks.question_files import MEDQA, ChoiceQuestion
 from ghar.data.tasks.samples import TextSample
 from ghar.data.tasks.splits import Splits
 from ghar.envs.case import Case

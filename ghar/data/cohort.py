@@ -26,7 +26,7 @@ from typing import Generic, Literal
 import polars as pl
 from typing_extensions import TypeVar
 
-from ghar.data.visit_codes import Visit, VisitCodes, collect_visit_codes
+from ghar.data.visit_codes import Visit, VisitCodes, collect_visit_codes, visit_rows
 
 Stay = Literal["hospital", "ICU"]
 NO_VISIT = -1  # visit_id where a patient has no visit yet, or none is asked about
@@ -70,12 +70,7 @@ class Cohort:
     @cached_property
     def shown(self) -> VisitCodes:
         """The codes of each visit, by kind, as tasks on visits show them; a cohort from the cache has them there."""
-        if self.stored_rows is None:
-            from ghar.data.visit_rows import visit_rows  # which a cohort from the cache does not need
-
-            rows = visit_rows(self)
-        else:
-            rows = pl.read_parquet(self.stored_rows)
+        rows = visit_rows(self) if self.stored_rows is None else pl.read_parquet(self.stored_rows)
         return collect_visit_codes(rows, self.codes, self.visits)
 
     def names(self) -> dict[str, str]:

@@ -1,4 +1,5 @@
-"""The codes of each visit, by kind: what every task on visits shows. Made once per cohort (`Cohort.shown`)."""
+"""The codes of each visit, by kind: what every task on visits shows. Made once per cohort (`Cohort.shown`), from rows
+of whole numbers that are kept in the cache (`visit_rows`)."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from operator import itemgetter
-from typing import TYPE_CHECKING, TypeVar, overload
+from typing import TYPE_CHECKING, Protocol, TypeVar, overload
 
 import polars as pl
 
@@ -126,7 +127,7 @@ def picked(source, keys):
 def collect_visit_codes(rows: pl.DataFrame, codes: pl.DataFrame, visits: pl.DataFrame) -> VisitCodes:
     """Each visit with its different codes in the source's order, by kind.
 
-    rows: what `ghar.data.visit_rows.visit_rows` makes of the cohort that `codes` and `visits` are of.
+    rows: what `visit_rows` makes of the cohort that `codes` and `visits` are of.
     """
     named = picked(codes["code"].to_list(), rows["code"].to_list())  # a slice of a tuple is a tuple
     bounds = rows["slot"].search_sorted(pl.int_range(3 * visits.height + 1, eager=True)).to_list()
@@ -136,3 +137,43 @@ def collect_visit_codes(rows: pl.DataFrame, codes: pl.DataFrame, visits: pl.Data
         by_id[visit_id] = Visit(visit_id, start, named[a:b], named[b:c], named[c:d])
         begins[visit_id] = a
     return VisitCodes(by_id, rows["recorded"], begins)
+
+
+class CodedVisits(Protocol):
+    """What rows are made from: a `ghar.data.cohort.Cohort`, which is above this module."""
+
+    @property
+    def codes(self) -> pl.DataFrame: ...
+
+    @property
+    def visits(self) -> pl.DataFrame: ...
+
+    def scan(self) -> pl.LazyFrame: ...
+
+
+def visit_rows(cohort: CodedVisits) -> pl.DataFrame:
+    """A row for each different code of a visit: by visit, kind, and the place where the code stands first.
+
+    slot: 3 * row of the visit + number of the kind in KIND_NAMES. code: row in `Cohort.codes`. recorded: when it was
+    first known, in microseconds.
+    """
+    n = max(cohort.codes.height, 1)
+    kinds = kinds_of(cohort.codes).cast(pl.Enum(KIND_NAMES)).to_physical().cast(pl.Int64)
+    place = kinds * n + pl.int_range(cohort.codes.height, eager=True)  # of a code within a visit; null for other kinds
+    number = pl.col("code").cast(pl.Enum(cohort.codes["code"]), strict=False).to_physical()
+    visits = cohort.visits.lazy().select("visit_id", first=3 * n * pl.int_range(pl.len(), dtype=pl.Int64))
+    rows = (
+        cohort.scan()
+        .with_row_index("at")
+        .select("at", "visit_id", "recorded", place=number.map_batches(place.gather, pl.Int64, is_elementwise=True))
+        .drop_nulls(["visit_id", "place"])
+        .join(visits, on="visit_id", how="inner")
+        # One whole number for visit, kind and code: grouped in a fraction of the time that text or columns would take.
+        .group_by(key=pl.col("first") + pl.col("place"))
+        .agg(pl.min("at"), pl.col("recorded").to_physical().fill_null(NEVER).min())
+        .collect(engine="streaming")
+    )
+    slot = pl.col("key") // n
+    # By slot and place, as one number again: `at` is below 2**32.
+    sorted_rows = rows.sort(slot * 2**32 + pl.col("at"))
+    return sorted_rows.select(slot=slot, code=(pl.col("key") % n).cast(pl.UInt32), recorded="recorded")

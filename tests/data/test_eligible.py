@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from ghar.data.cohort import Cohort
-from ghar.data.take import take_patients
+from ghar.data.readers.source import take_patients
 from ghar.data.tasks.eligible import eligible, stays_of
 from ghar.data.tasks.stays import make_samples
 from ghar.errors import BadInput

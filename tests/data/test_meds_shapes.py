@@ -11,7 +11,7 @@ import pytest
 from ghar.data.cohort import Cohort
 from ghar.data.readers.meds import read_meds, require_visit_codes
 from ghar.data.readers.meds_codes import read_vocabulary, resolve_codes
-from ghar.data.readers.meds_results import with_draws
+from ghar.data.readers.meds_times import with_draws
 from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.tasks.ehrshot import ehrshot_labels
 from ghar.data.tasks.visits import VISIT_TASKS, visit_samples

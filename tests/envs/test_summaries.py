@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ghar.config import Config
-from ghar.data.tasks.summaries import read_summary_set
-from ghar.data.tasks.summary_files import SummarisedText, read_text_parts, read_texts
+from ghar.data.tasks.summary_files import SummarisedText, read_summary_set, read_text_parts, read_texts
 from ghar.envs.case import Case
 from ghar.envs.play import play, stage_of
 from ghar.envs.records import Records

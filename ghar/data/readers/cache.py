@@ -13,6 +13,7 @@ from pathlib import Path
 import polars as pl
 
 from ghar.data.cohort import Cohort
+from ghar.data.visit_codes import visit_rows
 from ghar.errors import BadInput
 from ghar.seal import fault
 
@@ -25,8 +26,7 @@ def store_cohort(build: Callable[[Path], Cohort], folder: Path) -> None:
 
     Whole or not at all; a folder that another process finished first is kept.
     """
-    from ghar.data.visit_rows import visit_rows  # what opening a cohort does not need
-    from ghar.storage import new_folder
+    from ghar.storage import new_folder  # what opening a cohort does not need
 
     with new_folder(folder, keep=True) as half:
         (half / "work").mkdir()

@@ -36,8 +36,9 @@ class TableColumns:
     read: column -> type, opened by the reader; a folder without one is refused. optional: the same, where a folder has
     the column. records: read for the text of records alone (ghar/data/findings.py). drug_keys: read for drugs' classes
     alone (ghar/data/mapping.py). groups: read for numbers by group of patients (ghar/data/groups.py). years: read for
-    the years of stays alone (ghar/data/years.py). ignored: reason -> columns, with blanks between. never_empty: one
-    with a header and no row was cut short and is refused (of patients and stays the readers ask for a sound row).
+    the years of stays alone (ghar/data/tasks/eligible.py). ignored: reason -> columns, with blanks between.
+    never_empty: one with a header and no row was cut short and is refused (of patients and stays the readers ask for a
+    sound row).
     """
 
     read: Mapping[str, pl.DataType]

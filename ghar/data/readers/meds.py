@@ -9,7 +9,7 @@ sorted by time are sorted ("repaired.meds.out_of_order"), a subject spread over 
 
 A folder with visits.parquet is one of `ghar.data.readers.meds_export` and is taken as it stands. In any other one codes
 become those of the house by their shape and their parents (meds_codes.py), stays come from the events that open and
-close them (meds_visits.py), a drawing and its result become one event (meds_results.py), units from the column unit or
+close them (meds_visits.py), a drawing and its result become one event (meds_times.py), units from the column unit or
 from the code are kept, and what is coded when a stay is over (role "billed") is known from then on. `recorded` is what
 a column of that purpose says, else `time`.
 
@@ -41,8 +41,7 @@ from ghar.data.readers.meds_codes import (
     shape_of,
 )
 from ghar.data.readers.meds_files import TIME, scan, schema_of
-from ghar.data.readers.meds_results import with_draws
-from ghar.data.readers.meds_times import CLINICAL, timed, true_deaths, with_ages
+from ghar.data.readers.meds_times import CLINICAL, timed, true_deaths, with_ages, with_draws
 from ghar.data.readers.meds_visits import KEYS, deaths_of, key_of, place_events, tells_of_stays, visits_from_events
 from ghar.data.readers.mimic import COMMON_NAMES
 from ghar.data.readers.tables import SourceTable, in_years, sift_large

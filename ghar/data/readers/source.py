@@ -1,10 +1,12 @@
-"""The cohort that data=... names, through the cache."""
+"""The cohort that data=... names, through the cache: all its patients, or data.take of them for a quick look."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from ghar.config import DataConfig
@@ -19,12 +21,12 @@ from ghar.data.readers.mimic4_more import MORE as MIMIC4_MORE
 from ghar.data.readers.omop import read_omop, require_inpatients
 from ghar.data.readers.open_demos import DEMOS, is_open_demo, is_open_file
 from ghar.data.readers.own_source import CODES, EVENTS, VISITS, read_own
-from ghar.data.take import take_patients
 from ghar.errors import BadInput
 from ghar.extensions import is_module
 from ghar.provenance import GENERATED, UNKNOWN, Provenance, signed_mark
 
 MORE = {"mimic4": MIMIC4_MORE, "mimic3": mimic3.MORE, "eicu": eicu.MORE}  # data.more -> tables, by source
+SEED = 0  # of data.take: one draw for everyone, so that a quick look is the same look tomorrow
 
 
 def origin(data: DataConfig) -> Provenance:
@@ -92,3 +94,22 @@ def _read(data: DataConfig, *, charts: bool, stays: bool) -> Cohort:
     if data.name == "omop":
         cohort = read_omop(Path(data.root), cache / "cohorts", charts=charts)
         return require_inpatients(cohort, Path(data.root)) if stays else cohort
+
+
+def take_patients(cohort: Cohort, count: int) -> Cohort:
+    """`count` of the cohort's patients, drawn by chance, with all that is theirs; the cohort where it has no more.
+
+    The patients of a smaller count are among those of a larger one.
+    """
+    everyone = cohort.scan().select("subject_id").unique().sort("subject_id").collect()["subject_id"]
+    if count >= len(everyone):
+        return cohort
+    order = np.random.default_rng(SEED).permutation(len(everyone))[:count]
+    theirs = pl.col("subject_id").is_in(everyone.gather(np.sort(order)).implode())
+    counts = {**cohort.counts, "patients left out, data.take": len(everyone) - count}
+    some = replace(
+        cohort, table=cohort.scan().filter(theirs).collect(), visits=cohort.visits.filter(theirs), counts=counts
+    )
+    if cohort.key is not None:
+        object.__setattr__(some, "key", f"{cohort.key}-take{count}")  # a frozen dataclass has no other way
+    return some

@@ -1,4 +1,6 @@
-"""Medical questions with a choice of answers, in the forms in which the sets are distributed.
+"""task=medqa: medical questions with a choice of answers, in the forms in which the sets are distributed.
+
+No patient stands behind a question: it is a sample of its own, and its number stands where a patient's does.
 
 set                             a row has
 MedQA (Jin et al. 2021)         question, options {A: ...}, answer_idx
@@ -17,10 +19,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-from ghar.data.tasks.text_files import cells_of, parts_of, text_of
+from ghar.config import TaskConfig
+from ghar.data.cohort import Task
+from ghar.data.tasks.samples import TextSample
+from ghar.data.tasks.splits import Splits, split_stratified
+from ghar.data.tasks.text_files import TextSet, cells_of, parts_of, text_of
 from ghar.errors import BadInput
 from ghar.sanitize import readable
 
@@ -35,6 +42,7 @@ FORMS = (
     "MedMCQA (question, opa to opd, cop) or PubMedQA (QUESTION, final_decision)"
 )
 Row = Mapping[str, Any]
+MEDQA, ASKED = "medqa", "Which answer is right?"
 
 
 @dataclass(frozen=True)
@@ -165,3 +173,24 @@ def _contexts(row: Row) -> list[str]:
     context = row.get("context")
     passages = row.get("CONTEXTS") or (context.get("contexts") if isinstance(context, dict) else context) or []
     return [passages] if isinstance(passages, str) else [str(part) for part in passages]
+
+
+def read_question_set(root: Path, cut: TaskConfig) -> TextSet[TextSample[ChoiceQuestion]]:
+    """Read the official parts of a folder, or split a file's questions within each answer.
+
+    The task's labels are the letters of the options. BadInput for questions of different numbers of options.
+    """
+    parts = read_parts(root) if root.is_dir() else {"all": read_questions(root)}
+    counts = {len(question.options) for part in parts.values() for question in part}
+    if len(counts) != 1:
+        raise BadInput(f"{root} has questions of {sorted(counts)} options: give questions of one number.")
+    numbers = count()
+    exams = {
+        name: tuple(TextSample(one.question_id, next(numbers), one, one.answer) for one in part)
+        for name, part in parts.items()
+    }
+    if "all" in exams:
+        splits = split_stratified(exams["all"], cut.split, cut.split_seed)
+    else:
+        splits = Splits(exams["train"], exams["valid"], exams["test"])
+    return TextSet(Task(MEDQA, ASKED, tuple(LETTERS[: counts.pop()])), splits)

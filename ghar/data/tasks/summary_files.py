@@ -1,4 +1,4 @@
-"""Clinical texts with a summary each, in the forms in which the sets are distributed.
+"""task=summary: clinical texts with a summary each, in the forms in which the sets are distributed.
 
 set                                      a row has
 ACI-BENCH (Yim et al. 2023)              dataset, encounter_id, dialogue, note
@@ -11,15 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
-from ghar.data.tasks.text_files import cells_of, parts_of
+from ghar.config import TaskConfig
+from ghar.data.cohort import Task
+from ghar.data.tasks.samples import TextSample
+from ghar.data.tasks.splits import Splits, split_by_patient
+from ghar.data.tasks.text_files import TextSet, cells_of, parts_of
 from ghar.errors import BadInput
 from ghar.sanitize import readable
 
 SUFFIXES = (".csv", ".csv.gz")
 COLUMNS = {"encounter_id": ("dialogue", "note"), "note_id": ("input", "target")}  # id -> source, summary
 FORMS = "ACI-BENCH (encounter_id, dialogue, note) or MIMIC-IV-Ext-BHC (note_id, input, target)"
+SUMMARY, ASKED = "summary", "Summarise the text as a clinician would."
+WRITTEN, LABEL = "written", 0  # the one label: a summary has no classes
 
 
 @dataclass(frozen=True)
@@ -62,3 +69,21 @@ def _text(row: Mapping[str, str], key: str, stem: str, where: str) -> Summarised
         if not cell:
             raise BadInput(f"{where}: {name} is empty; correct the row or leave it out.")
     return SummarisedText(f"{stem}:{cells[0]}", readable(cells[1]), readable(cells[2]))
+
+
+def read_summary_set(root: Path, cut: TaskConfig) -> TextSet[TextSample[SummarisedText]]:
+    """Read the official parts of a folder, or split a file's texts by patient. BadInput as the readers raise it."""
+    numbers = count()
+
+    def samples(texts: list[SummarisedText]) -> tuple[TextSample[SummarisedText], ...]:
+        lines = [(one, next(numbers)) for one in texts]
+        return tuple(
+            TextSample(one.text_id, line if one.patient is None else one.patient, one, LABEL) for one, line in lines
+        )
+
+    if root.is_dir():
+        parts = {name: samples(texts) for name, texts in read_text_parts(root).items()}
+        splits = Splits(parts["train"], parts["valid"], parts["test"])
+    else:
+        splits = split_by_patient(samples(read_texts(root)), cut.split, cut.split_seed)
+    return TextSet(Task(SUMMARY, ASKED, (WRITTEN,)), splits)

@@ -1,4 +1,5 @@
-"""The task that task=... names, for systems that read visits of codes: GHAR's, KARE's, EHRSHOT's and any label file."""
+"""The task that task=... names, for systems that read visits of codes: GHAR's, KARE's, EHRSHOT's, any label file, and a
+task of the user's own: task=PACKAGE.MODULE with `TASK` and `labels(cohort)` (docs/extending.md)."""
 
 from __future__ import annotations
 
@@ -18,12 +19,11 @@ from ghar.data.tasks.label_files import label_file_task, located
 from ghar.data.tasks.labelled import labelled_samples
 from ghar.data.tasks.next_visit import SIZE, NextVisitTask, complete_visits, mimic4_sample, next_visit_samples
 from ghar.data.tasks.own_labels import label_rows, own_splits, split_samples
-from ghar.data.tasks.own_task import own_task_samples
 from ghar.data.tasks.splits import S, Splits
 from ghar.data.tasks.stays import Leakage, make_samples
 from ghar.data.tasks.subsets import last_of_patients, sample_patients
 from ghar.errors import BadInput
-from ghar.extensions import is_module
+from ghar.extensions import import_module, is_module
 
 # How long after the prediction the outcome is known at the latest.
 HORIZONS = {
@@ -32,6 +32,8 @@ HORIZONS = {
 }  # fmt: skip
 EHRSHOT = ("guo_los", "guo_readmission", "new_acutemi", "lab_anemia")
 VISIT_TASKS = ("los", "read", "dec", "kare_mortality", "kare_readmission", *EHRSHOT)
+# of `labels(cohort)` of a task of the user's own
+COLUMNS = {"subject_id": pl.Int64, "prediction_time": pl.Datetime("us"), "label": pl.Int64}
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,3 +138,21 @@ def complete_only(samples: Sequence[Sample], cohort: Cohort) -> list[Sample]:
     if not kept:
         raise BadInput(f"No visit of the {cohort.name} has all three kinds of codes: set task.complete=false.")
     return [replace(s, history=tuple(visit for visit in s.history if visit.visit_id in whole)) for s in kept]
+
+
+def own_task_samples(cohort: Cohort, name: str, leakage: Leakage) -> tuple[Task, list[Sample]]:
+    """The task and a sample for each of its labels, without those after a death. BadInput for a label that is none."""
+    module = import_module("task", name, "TASK", "labels")
+    about, rows = module.TASK, module.labels(cohort)
+    if not isinstance(about, Task) or len(about.labels) < 2:
+        raise BadInput(f"task={name}: TASK must be a ghar.data.cohort.Task of two labels or more.")
+    for column, kind in COLUMNS.items():
+        have = rows.schema.get(column)
+        if have != kind:
+            wrong = "missing" if have is None else have
+            raise BadInput(f"task={name}: column {column} of labels is {wrong}, and must be {kind}.")
+    rows = rows.select(*COLUMNS)
+    outside = rows.filter(pl.col("label").is_between(0, len(about.labels) - 1).fill_null(False).not_())
+    if outside.height or rows.null_count().sum_horizontal()[0]:
+        raise BadInput(f"task={name}: labels must be numbers from 0 to {len(about.labels) - 1}, with patient and time.")
+    return about, labelled_samples(cohort, about.name, before_death(rows, cohort)[0], leakage)
