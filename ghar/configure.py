@@ -9,15 +9,16 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_origin, get_type_hints
 
 from ghar.config import Config, Named, OrGpus, OrYears, OwnModule, Range
 from ghar.contradictions import contradictions
 from ghar.errors import BadInput
 from ghar.extensions import is_module
-from ghar.processor import quick_dtype
 
 Rules = Callable[[Config, Any], Iterator[str]]
+QUICK = {"amx_bf16", "avx512_bf16"}  # of model.dtype=auto: flags of x86 processors that multiply in bfloat16
 
 
 def build(values: Mapping[str, Any], settings: type, rules: Rules | None = None) -> Config:
@@ -224,3 +225,16 @@ def _list(args: tuple[Any, ...], value: Any) -> tuple[Any, str]:
 def _show(value: object) -> str:
     """A value as it is written in YAML or on the command line."""
     return json.dumps(value, default=str, ensure_ascii=False)
+
+
+@cache
+def quick_dtype() -> str:
+    """bfloat16 where a GPU or the processor computes in it, else float32."""
+    if Path("/proc/driver/nvidia/version").exists():
+        return "bfloat16"
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return "float32"
+    flags = next((line for line in text.splitlines() if line.startswith("flags")), "")
+    return "bfloat16" if QUICK & set(flags.split()) else "float32"

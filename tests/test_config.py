@@ -210,13 +210,13 @@ def test_a_pretrained_model_on_a_laptop_needs_no_further_key(system: str) -> Non
 
 
 def test_half_precision_is_taken_where_the_processor_has_it(tmp_path: Path, monkeypatch: Any) -> None:
-    from ghar import processor
+    from ghar import configure
 
     for flags, dtype in (("fpu avx512_bf16 amx_bf16", "bfloat16"), ("fpu avx2", "float32")):
         (tmp_path / "cpuinfo").write_text(f"processor : 0\nflags : {flags}\n")
         places = {"/proc/cpuinfo": tmp_path / "cpuinfo", "/proc/driver/nvidia/version": tmp_path / "none"}
-        monkeypatch.setattr(processor, "Path", places.__getitem__)
-        assert processor.quick_dtype.__wrapped__() == dtype
+        monkeypatch.setattr(configure, "Path", places.__getitem__)
+        assert configure.quick_dtype.__wrapped__() == dtype
 
 
 def test_the_papers_numbers() -> None:

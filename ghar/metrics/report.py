@@ -26,12 +26,11 @@ from ghar.errors import BadInput
 from ghar.metrics import breakdown, curves, health
 from ghar.metrics.charts import PALETTE, Dot, Level, Line, dot_chart, line_chart
 from ghar.metrics.explorer import Explorer, as_script, explore
-from ghar.metrics.floor import base_in_words
 from ghar.metrics.model_size import budget_in_words, size_in_words
 from ghar.metrics.runfolder import RunFolder, write_whole
 from ghar.metrics.style import ReportStyle, in_order, pages
 from ghar.metrics.traces import Row
-from ghar.metrics.upper_bounds import in_words, read_upper_bounds
+from ghar.metrics.upper_bounds import base_in_words, in_words, read_upper_bounds
 
 PAPER = re.compile(r"(?m)^\s+leakage: paper\s*$")  # of config.yaml
 OTHER = "#475569"

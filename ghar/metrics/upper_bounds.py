@@ -1,4 +1,5 @@
-"""The best possible accuracies that a summary knows, and what they mean in words."""
+"""The best possible accuracies that a summary knows, what they mean in words, and how much of a result the base model
+had before training."""
 
 from __future__ import annotations
 
@@ -34,3 +35,24 @@ def in_words(summary: Mapping[str, Any]) -> list[str]:
     """ "memory 0.920 (without retrieval, with all that ...)" of each."""
     return [f"{name} {value:.3f}" + (f" ({MEANS[name]})" if name in MEANS else "")
             for name, value in read_upper_bounds(summary).items()]  # fmt: skip
+
+
+def base_in_words(summary: Mapping[str, Any]) -> str | None:
+    """Compare trained and base model above what needs no retrieval; None where one of the three is not known.
+
+    The floor is the upper bound without retrieval where the world is known, else the usual label.
+    """
+    policies, bounds = summary.get("policies") or {}, summary.get("ceilings") or {}
+    final, base = (_accuracy(policies, summary.get(key)) for key in ("main", "base"))
+    bound, usual = bounds.get("parametric"), _accuracy(policies, "usual")
+    floor, about = (usual, "usual label") if bound is None else (bound, "upper bound without retrieval")
+    if final is None or base is None or floor is None:
+        return None
+    share = f"; the base model has {(base - floor) / (final - floor):.0%} of it" if final > floor else ""
+    gains = f"{base - floor:+.3f} before training ({base:.3f}), {final - floor:+.3f} after it ({final:.3f})"
+    return f"accuracy above the {about} ({floor:.3f}): {gains}{share}"
+
+
+def _accuracy(policies: Mapping[str, Any], name: str | None) -> float | None:
+    interval = (policies.get(name) or {}).get("accuracy") if name else None
+    return interval[0] if interval else None

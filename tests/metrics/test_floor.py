@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ghar.metrics.floor import base_in_words
 from ghar.metrics.model_size import budget_in_words, size_in_words
+from ghar.metrics.upper_bounds import base_in_words
 
 POLICIES = {name: {"accuracy": [value, 0.0, 1.0]} for name, value in {"a": 0.9, "a_base": 0.8, "usual": 0.2}.items()}
 

@@ -16,8 +16,7 @@ from ghar.envs.graphwalker.text_metrics import text_scores
 from ghar.errors import BadInput
 from ghar.metrics.bootstrap import mean_interval, paired_difference, ratio_interval, resample_weights
 from ghar.metrics.clinical import length_of_stay, risk
-from ghar.metrics.policy import compare, policy_summary
-from ghar.metrics.retrieval import when_to_retrieve
+from ghar.metrics.policy import compare, policy_summary, when_to_retrieve
 from ghar.metrics.scores import class_f1, classification
 
 DRAW: dict[str, Any] = {"seed": 3, "resamples": 40}

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import precision_recall_fscore_support
 
-from ghar.metrics.retrieval import when_to_retrieve
+from ghar.metrics.policy import when_to_retrieve
 
 pair = st.tuples(st.booleans(), st.booleans())
 

@@ -9,13 +9,12 @@ from typing import Any
 
 from ghar.envs.system import room
 from ghar.errors import BadInput
-from ghar.metrics.floor import base_in_words
 from ghar.metrics.health import as_json, verdicts
 from ghar.metrics.model_size import budget_in_words, size_in_words
 from ghar.metrics.report import write_report
 from ghar.metrics.runfolder import RunFolder
 from ghar.metrics.style import ReportSection, ReportStyle
-from ghar.metrics.upper_bounds import in_words
+from ghar.metrics.upper_bounds import base_in_words, in_words
 from ghar.trainers.evaluation.leakage import in_words as in_sentences
 from ghar.trainers.evaluation.leakage import section
 
