@@ -12,24 +12,25 @@ A further source needs no edit: a folder, or a system of your own with partition
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ghar.data.cohort import Sample
 from ghar.data.views.reports import stay_reports
 from ghar.envs import system as systems
-from ghar.envs.ghar.folder_corpus import FolderCorpus
 from ghar.envs.ghar.joined_sources import JoinedSources, KnowledgeSource
 from ghar.envs.graph_cases import graph_corpus
 from ghar.envs.records import Records
 from ghar.envs.rollout import Corpus
+from ghar.episode import Evidence, Passage, Retrieve
 from ghar.errors import BadInput
 from ghar.retrieval import patient_history, similar_stays
 from ghar.retrieval.event_build import build_event_store
 from ghar.retrieval.event_store import StoreLayout
 from ghar.retrieval.patient_history import PatientHistory
 from ghar.retrieval.similar_stays import SimilarStays, index_stays
+from ghar.retrieval.sparse import SparseIndex, build_sparse
 
 GRAPH, PAST, REPORTS = "graph", "past", "reports"
 ROWS = StoreLayout(size=1, overlap=0, numbers_apart=False, clock="time")
@@ -92,3 +93,46 @@ def samples_of(records: Records) -> Mapping[str, Sample]:
     """Every sample by id."""
     splits = records.splits
     return {s.sample_id: s for part in (splits.train, splits.valid, splits.test) for s in part}
+
+
+@dataclass(frozen=True, eq=False)
+class FolderCorpus:
+    """names: of the files, without .txt, in their order; starts: where the lines of each begin, and where all end."""
+
+    names: tuple[str, ...]
+    lines: tuple[str, ...]
+    starts: tuple[int, ...]
+    index: SparseIndex
+
+    @classmethod
+    def read(cls, folder: Path) -> FolderCorpus:
+        """BadInput for a folder without texts, and for a file that is no UTF-8."""
+        files = sorted(folder.glob("*.txt"))
+        lines: list[str] = []
+        starts = [0]
+        for file in files:
+            try:
+                text = file.read_text(encoding="utf-8")
+            except UnicodeDecodeError as problem:
+                raise BadInput(f"{file} is no UTF-8 text (byte {problem.start}): save it as UTF-8.") from problem
+            lines += [" ".join(line.split()) for line in text.split("\n") if line.strip()]
+            starts.append(len(lines))
+        if not lines:
+            raise BadInput(f"system.sources: {folder} holds no NAME.txt with a passage a line.")
+        return cls(tuple(file.stem for file in files), tuple(lines), tuple(starts), build_sparse("tfidf", lines))
+
+    def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:
+        """One evidence a request, in order: of each partition the `top_n` best lines."""
+        return [self._answer(request) for request in requests]
+
+    def _answer(self, request: Retrieve) -> Evidence:
+        [query] = self.index.encode([request.query])
+        passages = []
+        for part in request.partitions if request.partitions is not None else range(len(self.names)):
+            items = range(self.starts[part], self.starts[part + 1])
+            [(hits, scores)] = self.index.search([query], items, request.top_n)
+            passages += [
+                Passage(self.lines[item], "line", part, score, item)
+                for item, score in zip(hits.tolist(), scores.tolist(), strict=True)
+            ]
+        return Evidence(tuple(sorted(passages, key=lambda p: (-round(p.score, 5), p.partition, p.ident))))

@@ -14,7 +14,6 @@ from ghar.config import Config
 from ghar.data.tasks.question_files import MEDQA
 from ghar.data.tasks.summary_files import SUMMARY
 from ghar.envs.case import Case
-from ghar.envs.ghar.budget import budget_summary
 from ghar.envs.ghar.episode import AGENTS, ROLES, GharEpisodes, GharSpec, Partition, Wording, play_ghar
 from ghar.envs.ghar.grounding import NameMatcher, counted, names_of
 from ghar.envs.ghar.label_only import STAGE, LabelOnly, label_pairs
@@ -27,7 +26,7 @@ from ghar.envs.ghar.question_teacher import with_question_teacher
 from ghar.envs.ghar.routing import ASKING, EverySource, asking, by_source, routed
 from ghar.envs.ghar.rows import GharRows
 from ghar.envs.ghar.settings import Settings
-from ghar.envs.ghar.source_usage import AskedSources, needed_sources, source_of
+from ghar.envs.ghar.source_usage import AskedSources, budget_summary, needed_sources, source_of
 from ghar.envs.ghar.sources import lacking, open_sources
 from ghar.envs.ghar.teacher import NO_ERROR, ScriptedTeacher
 from ghar.envs.ghar.upper_bounds import ghar_ceilings

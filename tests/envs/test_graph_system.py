@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ghar.envs.ghar.folder_corpus import FolderCorpus
+from ghar.envs.ghar.sources import FolderCorpus
 from ghar.envs.graph_system import graph_system
 from ghar.envs.records import Records
 from ghar.errors import BadInput

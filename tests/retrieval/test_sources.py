@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ghar.data.cohort import Cohort, Sample, Visit
-from ghar.envs.ghar.folder_corpus import FolderCorpus
 from ghar.envs.ghar.joined_sources import JoinedSources, KnowledgeSource, MenuPart
+from ghar.envs.ghar.sources import FolderCorpus
 from ghar.episode import Evidence, Passage, Retrieve, RetrieveFor
 from ghar.errors import BadInput
 from ghar.retrieval.event_build import build_event_store

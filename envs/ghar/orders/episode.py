@@ -1,7 +1,8 @@
 """The episode of an order: search the graph or answer, with which query, in which partition, and when to stop.
 
 Agent-Top decides and writes the queries, Agent-Low reads the facts found. Both share the model. The steps are those of
-Algorithm 1 with one query at a time; every decision but the query is a choice among given replies.
+Algorithm 1 with one query at a time; every decision but the query is a choice among given replies. The reward is a
+right answer that names a contraindicating condition, less the price of every search.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ghar.kg.contraindications import CONTRAINDICATION
 from ghar.kg.metapaths import MetaPath
 from ghar.llm.parsing import parse_choice, parse_query
 from ghar.llm.prompts import load_prompts
+from ghar.rewards.compose import EpisodeReward
 
 ROLES = ("retrieve", "followup", "metapaths", "summarise", "continue", "predict")
 NAME, LABELS = "order_check", ("no", "yes")
@@ -28,6 +30,7 @@ SEPARATOR = " - "  # between the parts of a fact
 HIERARCHY = f"{SEPARATOR}parent-child{SEPARATOR}"  # of two diseases
 NONE = "none"  # no fact found names the drug with a recorded condition
 NOTHING, NOTHING_FOUND = "(nothing yet)", "nothing"
+UNNAMED = 0.5  # of a yes that is right and names another condition
 
 
 @dataclass(frozen=True)
@@ -219,3 +222,26 @@ def _numbers(first: int, last: int) -> tuple[str, ...]:
 
 def _concerns_drugs(part: MetaPath) -> bool:
     return "drug" in (part.head_type, part.tail_type) or part.relation == "disease_disease"
+
+
+def score_order(episode: Episode, question: OrderQuestion, eta: float, price: float) -> EpisodeReward:
+    """Score an episode: eta x outcome at the last turn, -price where a search names its partition.
+
+    The outcome is 1 for a right no and for a yes that names a condition against the drug, 0.5 for a right yes that
+    names another one, else 0: without knowledge neither answer earns more. A failed episode is worth 0, and one that
+    was cut short (`Episode.cut`) has paid and earned nothing yet.
+    """
+    if episode.failure is not None:
+        return EpisodeReward({"orm": 0.0, "price": 0.0}, 0.0, tuple({} for _ in episode.turns), "shared")
+    per_turn: list[dict[str, float]] = [
+        {"price": -price} if turn.role == "metapaths" else {} for turn in episode.turns
+    ]
+    outcome = 0.0
+    if not episode.cut and episode.prediction.label == question.label:
+        named = named_condition(episode) or 0
+        outcome = 1.0 if not question.against or named - 1 in question.against else UNNAMED
+    if not episode.cut:
+        per_turn[-1] |= {"orm": eta * outcome}
+    paid = sum(turn.get("price", 0.0) for turn in per_turn)
+    earned = eta * outcome
+    return EpisodeReward({"orm": outcome, "price": paid}, earned + paid, tuple(per_turn), "shared")

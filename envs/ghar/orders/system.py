@@ -16,15 +16,23 @@ from ghar.envs.ghar.label_only import STAGE
 from ghar.envs.ghar.orders.baselines import (
     AnswerMemory,
     DegreeThreshold,
+    FactRegression,
     LexicalRule,
     OrderRule,
     SentenceRule,
     sentence_encoder,
 )
-from ghar.envs.ghar.orders.episode import NAME, ORDERS, ROLES, OrderEpisodes, OrderSpec, order_case, play_order
+from ghar.envs.ghar.orders.episode import (
+    NAME,
+    ORDERS,
+    ROLES,
+    OrderEpisodes,
+    OrderSpec,
+    order_case,
+    play_order,
+    score_order,
+)
 from ghar.envs.ghar.orders.numbers import MAIN, by_group, order_numbers, order_row
-from ghar.envs.ghar.orders.regression import FactRegression
-from ghar.envs.ghar.orders.reward import score_order
 from ghar.envs.ghar.orders.teacher import OrderTeacher
 from ghar.envs.ghar.settings import Settings
 from ghar.envs.graph_cases import graph_corpus

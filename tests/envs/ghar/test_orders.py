@@ -13,11 +13,9 @@ import pytest
 from benchmarks.order_arms import ARMS, CONTRASTS, OF_SFT, numbers, with_test
 from ghar.config import Config
 from ghar.data.tasks.order_check import OrderQuestion
-from ghar.envs.ghar.orders.baselines import LexicalRule, best_bound
-from ghar.envs.ghar.orders.episode import OrderEpisodes, OrderSpec, ReadReply, facts_of, order_case
+from ghar.envs.ghar.orders.baselines import LexicalRule, best_bound, fact_features
+from ghar.envs.ghar.orders.episode import OrderEpisodes, OrderSpec, ReadReply, facts_of, order_case, score_order
 from ghar.envs.ghar.orders.numbers import difference_over_seeds, mean_over_seeds, order_difference
-from ghar.envs.ghar.orders.regression import fact_features
-from ghar.envs.ghar.orders.reward import score_order
 from ghar.envs.ghar.orders.system import LISTED
 from ghar.envs.ghar.orders.teacher import OrderTeacher
 from ghar.envs.play import play, stage_of
