@@ -1,17 +1,20 @@
-"""Compute evidence recall step by step, where a generated world knows the rows that tell the label."""
+"""Compute evidence recall step by step, where a generated world knows the rows that tell the label, and reward it:
+outcome + evidence recall - cost."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ghar.envs.ehr_rag.episode import EventPrediction, Lookup
-from ghar.envs.ehr_rag.evidence_reward import EvidenceRecall
 from ghar.envs.worlds.histories.story import critical
 from ghar.envs.worlds.histories.truth import Gold
 from ghar.episode import Act, Episode
 from ghar.metrics.bootstrap import mean_interval
+from ghar.rewards.compose import EpisodeReward
+from ghar.rewards.outcome import score_outcome
 
 SEARCHES = ("refine", "react")  # roles whose reply is a look-up
 
@@ -116,3 +119,35 @@ def recall_numbers(rows: Sequence[Mapping[str, Any]], draw: Mapping[str, Any]) -
     steps = [[row["evidence_by_step"][min(n, len(row["evidence_by_step"]) - 1)] for row in gold_rows
               if row["evidence_by_step"]] for n in range(longest)]  # fmt: skip
     return {"evidence": intervals, "evidence_by_step": [sum(step) / len(step) for step in steps]}
+
+
+@dataclass(frozen=True)
+class EvidenceRecall:
+    """turn: index of the turn that asked for a look-up, None where no one was asked. recall: of the evidence, what it
+    was the first to show, from 0 to 1."""
+
+    turn: int | None
+    recall: float
+
+
+def score_evidence(
+    episode: Episode, label: int, eta: float, gains: Sequence[EvidenceRecall], *, recall: float, cost: float
+) -> EpisodeReward:
+    """η R_orm at the last turn, and at the turn that asked for a look-up what it brought, `recall` a whole evidence,
+    less `cost` each.
+
+    A look-up that no one was asked about costs nothing, and what it brought counts at the last turn. An episode that
+    failed or was cut short has no outcome and is worth 0, as in `score_outcome`.
+    """
+    outcome = score_outcome(episode, label, eta)
+    if episode.failure is not None or episode.cut or not episode.turns:
+        return EpisodeReward({**outcome.terms, "recall": 0.0, "cost": 0.0}, 0.0, outcome.per_turn, outcome.composition)
+    per_turn = [dict(turn) for turn in outcome.per_turn]
+    for one in gains:
+        turn = per_turn[-1 if one.turn is None else one.turn]
+        turn["recall"] = turn.get("recall", 0.0) + recall * one.recall
+        if one.turn is not None:
+            turn["cost"] = turn.get("cost", 0.0) - cost
+    asked = sum(one.turn is not None for one in gains)
+    terms = {**outcome.terms, "recall": sum(one.recall for one in gains), "cost": -float(asked)}
+    return EpisodeReward(terms, sum(sum(turn.values()) for turn in per_turn), tuple(per_turn), outcome.composition)

@@ -17,8 +17,7 @@ from ghar.envs.ehr_rag.baselines import LINEAR, Regressions
 from ghar.envs.ehr_rag.cases import EventCases, event_cases
 from ghar.envs.ehr_rag.episode import AGENTS, ROLES, EhrRagEpisodes, EhrRagSpec, EventReading, Method
 from ghar.envs.ehr_rag.ether import EtherSpec
-from ghar.envs.ehr_rag.evidence_recall import compute_evidence_bound, gains
-from ghar.envs.ehr_rag.evidence_reward import score_evidence
+from ghar.envs.ehr_rag.evidence_recall import compute_evidence_bound, gains, score_evidence
 from ghar.envs.ehr_rag.pretraining import practice
 from ghar.envs.ehr_rag.rows import Row, event_row, variant_numbers
 from ghar.envs.ehr_rag.rule import RuleReader

@@ -5,6 +5,9 @@ options_only      a regression on what an option says, fitted to the options of 
 background_only   the same on every pair of a code of the stay and a piece of the option: all that memory could hold
 
 They look nothing up, and could win where the options, or the patient, give the answer away.
+
+Label-only SFT is a control of the warm-up, which imitates a rule with experience: the same base model learns to answer
+from the record, without experience and without a teacher.
 """
 
 from __future__ import annotations
@@ -18,8 +21,12 @@ from typing import Any
 import numpy as np
 
 from ghar.data.sections import sentences
+from ghar.data.tasks.splits import Splits
+from ghar.envs.case import Case
 from ghar.envs.exprag.dischargeqa import DischargeQuestion, letters
-from ghar.episode import Act
+from ghar.envs.exprag.episode import own_pieces
+from ghar.envs.system import Example, SftExamples
+from ghar.episode import Act, EpisodeGenerator
 from ghar.retrieval.reports import ReportQuery
 from ghar.retrieval.sparse import words
 
@@ -27,6 +34,8 @@ FEATURES = 2**18  # of the hashed pairs
 STEPS = 1_000  # of the solver at most
 HALF = 0.5
 Features = Callable[[DischargeQuestion, str], list[str]]
+Play = Callable[[Any], EpisodeGenerator]  # a case's episode without experience: one question
+RightReply = Callable[[Act, Case[Any]], str]
 
 
 @dataclass(frozen=True)
@@ -110,3 +119,25 @@ class OptionFeatures:
 def in_words(answer: int) -> str:
     """A set of options as a reply."""
     return ", ".join(letters(answer))
+
+
+def label_pairs(play: Play, cases: Splits[Case[Any]], reply: RightReply, epochs: int) -> SftExamples:
+    """Each training sample's question and the right reply; validation samples choose the weights that are kept."""
+
+    def pairs(some: Sequence[Case[Any]]) -> tuple[Example, ...]:
+        acts: list[Act] = [next(play(case)) for case in some]
+        return tuple(Example(act.prompt, reply(act, case), act.choices) for act, case in zip(acts, some, strict=True))
+
+    return SftExamples(pairs(cases.train), pairs(cases.valid), epochs=epochs)
+
+
+def right_label(act: Act, case: Case[Any]) -> str:
+    """The label, as the rule writes it."""
+    return f"answer: {case.task.labels[case.label]}"
+
+
+def right_options(act: Act, case: Case[Any]) -> str:
+    """The right options of a question; where a reply may quote, the first piece of the right one."""
+    if not act.choices:
+        return in_words(case.label)
+    return next(piece for piece in own_pieces(case.reads)[case.label.bit_length() - 1] if piece in act.choices)

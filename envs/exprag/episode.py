@@ -2,7 +2,7 @@
 
 A question's answer is a set of options, as a whole number (`DischargeQuestion.answer`), so `Prediction.label` is one
 too: right means that the sets are equal. The agent is "top" and its decision "predict", as in GHAR, so the rollout, the
-rewards and multi-agent PPO take these episodes as they are.
+rewards and multi-agent PPO take these episodes as they are. The reward is R_orm of Eq. 15, GHAR, with sets.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ghar.envs.case import Case
 from ghar.envs.exprag.discharge_items import BULLET
 from ghar.envs.exprag.dischargeqa import ASKED, DischargeQuestion
 from ghar.envs.exprag.flare import Pieces, flare
+from ghar.envs.exprag.numbers import set_scores
 from ghar.envs.exprag.options import LETTERS, parse_options
 from ghar.envs.exprag.report_corpus import FindExcerpts, RankReports
-from ghar.envs.exprag.reward import score_options
 from ghar.envs.rollout import Corpus
 from ghar.envs.stepper import Scene
 from ghar.envs.system import Variant
@@ -248,3 +248,20 @@ def pieces_by_stay(evidence: Evidence, words: int) -> dict[int, list[str]]:
         if text:
             kept.setdefault(passage.partition, []).append(" ".join(text))
     return kept
+
+
+def score_options(episode: Episode, answer: int, eta: float) -> EpisodeReward:
+    """η (F1 of the chosen options + I(readable answer) + share of readable replies), at the last turn.
+
+    F1 stands where Eq. 15 has I(y, ŷ): with one option to choose both are the same, and with many it tells how near an
+    answer was. answer: the right options as a whole number, bit i for option i. An episode that failed or was cut
+    short (`Episode.cut`) is worth 0.
+    """
+    if episode.failure is not None or episode.cut:
+        return EpisodeReward({"f1": 0.0, "format": 0.0}, 0.0, tuple({} for _ in episode.turns), "shared")
+    chosen = episode.prediction.label
+    readable = sum(turn.format_ok for turn in episode.turns) / len(episode.turns)
+    terms = {"f1": set_scores(answer, chosen)["f1"], "format": float(chosen is not None) + readable}
+    closing = {term: eta * value for term, value in terms.items()}
+    per_turn = (*({} for _ in episode.turns[1:]), closing)
+    return EpisodeReward(terms, sum(closing.values()), per_turn, "shared")

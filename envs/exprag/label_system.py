@@ -9,9 +9,9 @@ from typing import Any
 
 from ghar.data.readers.notes import Notes
 from ghar.data.tasks.splits import Splits
+from ghar.envs.exprag.baselines import label_pairs, right_label
 from ghar.envs.exprag.episode import ExpragSpec, play_exprag
 from ghar.envs.exprag.label_episode import LABEL_ROLES, LabelEpisodes
-from ghar.envs.exprag.label_only import label_pairs, right_label
 from ghar.envs.exprag.report_corpus import ReportCorpus
 from ghar.envs.exprag.rows import label_row
 from ghar.envs.exprag.settings import Settings

@@ -16,7 +16,14 @@ from ghar.data.cohort import Task
 from ghar.data.readers.notes import Notes
 from ghar.data.tasks.splits import Splits, split_by_patient
 from ghar.envs.case import Case
-from ghar.envs.exprag.baselines import MajorityAnswer, OptionFeatures, OptionRegression, of_option
+from ghar.envs.exprag.baselines import (
+    MajorityAnswer,
+    OptionFeatures,
+    OptionRegression,
+    label_pairs,
+    of_option,
+    right_options,
+)
 from ghar.envs.exprag.corpus import StayNames, encoder_of, finder_of, make_ranker
 from ghar.envs.exprag.dischargeqa import (
     ASKED,
@@ -29,15 +36,13 @@ from ghar.envs.exprag.dischargeqa import (
     question_case,
 )
 from ghar.envs.exprag.engine_options import options_by_engine
-from ghar.envs.exprag.episode import ROLES, ExpragEpisodes, play_exprag
+from ghar.envs.exprag.episode import ROLES, ExpragEpisodes, play_exprag, score_options
 from ghar.envs.exprag.flare import token_pieces
-from ghar.envs.exprag.label_only import label_pairs, right_options
 from ghar.envs.exprag.numbers import compare_questions, question_summary
 from ghar.envs.exprag.pretraining import practice
 from ghar.envs.exprag.rankers import RankerStudy
 from ghar.envs.exprag.report_build import index_reports, queries_of
 from ghar.envs.exprag.report_corpus import ReportCorpus
-from ghar.envs.exprag.reward import score_options
 from ghar.envs.exprag.rows import question_row
 from ghar.envs.exprag.rule import majority_of_experiences
 from ghar.envs.exprag.settings import Settings

@@ -1,5 +1,6 @@
 """The correlation study of rankers (section 5.2 and Appendix A.7, EXPRAG): which ranker orders other patients as a
-judge does who reads both. The judge is any policy, so any engine."""
+judge does who reads both. The judge is any policy, so any engine. Agreement is Pearson's and Spearman's correlation
+(Table 4), one pair of numbers a sample, then their mean, with intervals over patients."""
 
 from __future__ import annotations
 
@@ -11,7 +12,6 @@ import numpy as np
 
 from ghar.config import Config
 from ghar.data.cohort import Visit
-from ghar.envs.exprag.agreement import agreement
 from ghar.envs.exprag.dischargeqa import DischargeQuestion
 from ghar.envs.exprag.options import parse_scores
 from ghar.envs.exprag.report_corpus import ReportCorpus
@@ -20,12 +20,14 @@ from ghar.envs.rollout import derive_seed
 from ghar.episode import Act
 from ghar.llm.policy import Policy
 from ghar.llm.prompts import load_prompts
+from ghar.metrics.bootstrap import Patients, mean_interval
 from ghar.progress import track
 from ghar.retrieval.encoders import Encoder
 from ghar.retrieval.reports import allowed_stays, similarities, weights
 
 CANDIDATES, ANYBODY = 100, 20  # a patient; of which from all, the others share a code (Appendix A.7)
 LIMIT = 40  # codes of each kind in the judge's prompt
+Numbers = Sequence[float] | np.ndarray  # of one sample's candidates
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +47,7 @@ class RankerStudy:
 
 
 def judge_rankers(study: RankerStudy, judge: Policy) -> dict[str, Any]:
-    """{"rankers": see `agreement.agreement`, "pairs": judged, "unreadable": replies without three numbers}.
+    """{"rankers": see `agreement`, "pairs": judged, "unreadable": replies without three numbers}.
 
     A pair that the judge says nothing readable of is left out.
     """
@@ -108,3 +110,43 @@ def _in_words(study: RankerStudy, stay: int) -> str:
     visit, names = study.visits[stay], study.names
     kinds = (("diagnoses", visit.diagnoses), ("procedures", visit.procedures), ("medications", visit.medications))
     return "\n".join(f"{kind}: {'; '.join(names.get(c, c) for c in codes[:LIMIT]) or 'none'}" for kind, codes in kinds)
+
+
+def correlations(scores: Numbers, judged: Numbers) -> tuple[float, float] | None:
+    """Pearson's r and Spearman's rho over one sample's candidates; None where either side says the same of all."""
+    from scipy.stats import pearsonr, spearmanr
+
+    one, two = np.asarray(scores, dtype=float), np.asarray(judged, dtype=float)
+    if len(one) < 2 or np.ptp(one) == 0 or np.ptp(two) == 0:
+        return None
+    pearson: Any = pearsonr(one, two)
+    spearman: Any = spearmanr(one, two)
+    return float(pearson.statistic), float(spearman.statistic)
+
+
+def agreement(
+    scores: Mapping[str, Sequence[Numbers]],
+    judged: Sequence[Numbers],
+    *,
+    patients: Patients,
+    seed: int,
+    resamples: int,
+) -> dict[str, Any]:
+    """{ranker: {"pearson": [mean, low, high], "spearman": ..., "n" and "patients": that have a correlation}}.
+
+    scores: of each ranker, one row of candidates a sample, as in `judged`; patients: the patient of each sample.
+    Rankers without any are left out.
+    """
+    who = range(len(judged)) if patients is None else patients
+    result = {}
+    for ranker, rows in scores.items():
+        pairs = [(pair, at) for pair, at in zip(map(correlations, rows, judged), who, strict=True) if pair is not None]
+        if pairs:
+            ids = [at for _, at in pairs]
+            one, two = (
+                mean_interval([pair[side] for pair, _ in pairs], patients=ids, seed=seed, resamples=resamples)
+                for side in (0, 1)
+            )
+            count = {"n": len(pairs), "patients": len(set(ids))}
+            result[ranker] = {"pearson": one.as_list(), "spearman": two.as_list(), **count}
+    return result

@@ -1,7 +1,7 @@
 """EXPRAG's variants, the same for questions and labels.
 
 direct            the language model without experience
-label_sft         the same base model after SFT on labels alone, without experience (label_only.py)
+label_sft         the same base model after SFT on labels alone, without experience (baselines.py)
 exprag            the language model with experience: what is trained
 exprag_base       the same before any training, exprag_sft after the warm-up
 scripted_direct   a fixed rule without experience

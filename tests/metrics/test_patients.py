@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ghar.envs.exprag.agreement import agreement
 from ghar.envs.exprag.numbers import compare_questions, question_summary, set_scores
+from ghar.envs.exprag.rankers import agreement
 from ghar.envs.graphwalker.text_metrics import text_scores
 from ghar.errors import BadInput
 from ghar.metrics.bootstrap import mean_interval, paired_difference, ratio_interval, resample_weights

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import rankdata
 
-from ghar.envs.exprag.agreement import agreement, correlations
 from ghar.envs.exprag.numbers import compare_questions, question_summary, set_scores
+from ghar.envs.exprag.rankers import agreement, correlations
 from ghar.errors import BadInput
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ghar.envs.exprag.reward import score_options
+from ghar.envs.exprag.episode import score_options
 from ghar.episode import Completion, Episode, Prediction, Turn
 from ghar.rewards.outcome import score_outcome
 
