@@ -14,7 +14,7 @@ from ghar.envs.kare.coagent import CoagentSpec, Guidelines, learn_guidelines
 from ghar.envs.kare.episode import KareReading
 from ghar.envs.kare.graph.considerations import considerations_of
 from ghar.envs.kare.methods import KarePlayer, method_of
-from ghar.envs.kare.scripted_critic import reply as scripted_critic
+from ghar.envs.kare.scripted_expert import scripted_critic
 from ghar.envs.kare.settings import Settings
 from ghar.envs.play import PlayContext, play
 from ghar.envs.records import Records

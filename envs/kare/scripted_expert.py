@@ -1,20 +1,29 @@
-"""The demo's expert for KARE's chains: a fixed rule that stands where the paper has Claude 3.5 Sonnet.
+"""The demo's expert for KARE's chains and its critic for EHR-CoAgent: fixed rules that stand where the paper has Claude
+3.5 Sonnet.
 
-It knows the grades of the common conditions and drugs, as a large model would, reads those of the others in the
+The expert knows the grades of the common conditions and drugs, as a large model would, reads those of the others in the
 retrieved knowledge, and reasons by the demo world's own law (worlds/severity/story.py): the highest grade decides. So
 the five parts of a chain (prompts/expert/chain.txt) are: what of the record it knows; what the knowledge states of the
 rest, name by name, and over which target; the similar patients' outcomes; the highest grade; the answer. Its confidence
 falls where the context does not state a grade that it needs, and where its law and the label disagree.
+
+The critic sees nothing but its prompt: from wrong predictions it takes what most patients with the same outcome share,
+and of several lists it keeps the points that most of them make.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from ghar.envs.worlds.severity_grades import Knowledge, StatedGrade, finding, hop, reading_of
 
 SECTION = re.compile(r"(?m)^# (.+)$")
+CASE = re.compile(r"^Record:\n(.*?)\nReasoning: .*?\nWhat happened: (.*)$", re.MULTILINE | re.DOTALL)
+POINT = re.compile(r"^\d+\. (.+)$", re.MULTILINE)
+SPEAKS = re.compile(r"(.+) speaks for (.+)\.")
+NEW = 6  # points a batch of wrong predictions adds
 
 
 def scripted_expert(knowledge: Knowledge, threshold: int | None) -> Callable[[str], str]:
@@ -84,3 +93,40 @@ def _written(
     sure = {(True, True): "very confident", (False, True): "confident", (True, False): "not confident"}
     confidence = sure.get((complete, agrees), "very not confident")
     return "# Chain\n" + "\n".join(lines) + f"\n\n# Confidence\n{confidence}"
+
+
+def scripted_critic(prompt: str) -> str:
+    """A numbered list for a prompt of envs/kare/coagent.py; ValueError for another prompt."""
+    if "\n# Their lists\n" in prompt:
+        section = prompt.partition("\n# Their lists\n")[2].partition("\n# How to work\n")[0]
+        most = re.findall(r"below (\d+) guidelines", prompt)
+        points = POINT.findall(section)
+        return _list(_agreed(points)[: int(most[-1]) - 1])
+    if "\n# Wrong predictions\n" in prompt:
+        old, cases = prompt.split("\n# Wrong predictions\n")
+        return _list(_agreed(_learned(cases) + POINT.findall(old)))
+    raise ValueError("the scripted critic was asked something else than guidelines")
+
+
+def _learned(cases: str) -> list[str]:
+    """What speaks for an outcome: topics by how many more of these patients had it than not, then by name."""
+    seen: Counter[tuple[str, str]] = Counter()
+    for record, outcome in (match.groups() for match in CASE.finditer(cases)):
+        seen.update((topic, outcome.split("\n")[0]) for topic in set(topics_in(record)))
+    others = {key: sum(n for other, n in seen.items() if other[0] == key[0] and other != key) for key in seen}
+    ranked = sorted((key for key in seen if seen[key] > others[key]), key=lambda key: (others[key] - seen[key], key))
+    return [f"{topic} speaks for {outcome}." for topic, outcome in ranked[:NEW]]
+
+
+def _agreed(points: list[str]) -> list[str]:
+    """Points by how often they are made, then by place; of two that contradict each other the first of these."""
+    times = Counter(points)
+    kept: dict[str, str] = {}
+    for point in sorted(times, key=lambda point: (-times[point], points.index(point))):
+        match = SPEAKS.fullmatch(point)
+        kept.setdefault(match[1] if match else point, point)
+    return list(kept.values())
+
+
+def _list(points: list[str]) -> str:
+    return "\n".join(f"{number}. {point}" for number, point in enumerate(points, 1)) or "nothing to add"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ghar.data.cohort import Sample, Task, Visit
 from ghar.data.tasks.samples import TimeSeries
 from ghar.envs.graphwalker.series_text import time_series
-from ghar.envs.kare.context import base_context
+from ghar.envs.kare.cases import base_context
 from ghar.errors import BadInput
 from tests.data.audit import ehrshot_samples
 from tests.data.event_rows import chunks, rows_of

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from ghar.data.cohort import Task
 from ghar.envs.case import Case
-from ghar.envs.kare import scripted_critic
 from ghar.envs.kare.coagent import MOST, CoagentSpec, advise, learn_guidelines, read_guidelines, regulator
 from ghar.envs.kare.episode import KareEpisodes, KareReading, KareSpec, join_both
+from ghar.envs.kare.scripted_expert import scripted_critic
 from ghar.envs.rollout import EpisodeJob, rollout
 from ghar.episode import Act, Completion, Episode
 from ghar.llm.cached_llm import UnreadableAnswer
@@ -69,7 +69,7 @@ def playing(policy: object = None, keep: list[str] | None = None) -> Callable[..
     return play
 
 
-def learn(cases, store: Path, reply=scripted_critic.reply, *, play=None, spec=SPEC, regulated=False, first=()):
+def learn(cases, store: Path, reply=scripted_critic, *, play=None, spec=SPEC, regulated=False, first=()):
     return learn_guidelines(
         play or playing(), ScriptedEngine(reply), cases, first, store, spec, regulated=regulated, seed=1
     )
@@ -97,7 +97,7 @@ def test_resumed_it_asks_nothing_again(cases: list[Case[KareReading]], tmp_path:
         if len(calls) == 4:
             raise ConnectionError("gone")
         calls.append(prompt)
-        return scripted_critic.reply(prompt)
+        return scripted_critic(prompt)
 
     whole = learn(cases, tmp_path / "whole.jsonl")
     with pytest.raises(ConnectionError):
@@ -137,7 +137,7 @@ def test_unreadable_predictions_are_counted_and_not_criticised(cases: list[Case[
 
 def test_the_critic_sees_no_case_that_was_right_and_no_regulator(cases: list[Case[KareReading]], tmp_path: Path):
     prompts: list[str] = []
-    learn(cases, tmp_path / "s.jsonl", lambda p: prompts.append(p) or scripted_critic.reply(p), regulated=True)
+    learn(cases, tmp_path / "s.jsonl", lambda p: prompts.append(p) or scripted_critic(p), regulated=True)
     shown = [p for p in prompts if "# Wrong predictions" in p]
     assert shown and not any("Keep in mind" in p for p in prompts)
     for prompt in shown:
@@ -182,4 +182,4 @@ def test_reading_guidelines(reply: str, points: object):
 
 def test_the_scripted_critic_answers_nothing_else():
     with pytest.raises(ValueError, match="something else"):
-        scripted_critic.reply("Hello")
+        scripted_critic("Hello")
