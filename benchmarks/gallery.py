@@ -126,8 +126,7 @@ def _trace(run: Path) -> str:
 
 def _walk() -> str:
     """The patient graph seen from its two widest directions, and what the greedy search picked for one patient."""
-    from ghar.envs.graphwalker.selection_game import K_G, PATIENTS, SPEC, demo_walks
-    from ghar.envs.graphwalker.selectors.generated import play, random_graph
+    from ghar.envs.graphwalker.selection_game import K_G, PATIENTS, SPEC, demo_walks, play, random_graph
     from ghar.envs.graphwalker.selectors.search import greedy
     from ghar.metrics.charts import CLEAR, INK, PALETTE, drawing
 

@@ -16,7 +16,7 @@ from typing import Any
 from ghar.data.cohort import Task
 from ghar.envs.ehr_rag.event_replies import parse_items, parse_label_number, parse_move, parse_search
 from ghar.envs.exprag.options import parse_options, parse_scores
-from ghar.envs.graphwalker.selectors.self_rated import rating
+from ghar.envs.graphwalker.selectors.graphwalker import rating
 from ghar.envs.kare.coagent import read_guidelines
 from ghar.envs.kare.episode import parse_both, split_both
 from ghar.envs.kare.expert_chains import gives_away, read_chain

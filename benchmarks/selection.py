@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from ghar.config import Config
-from ghar.envs.graphwalker.selectors.generated import WIDTH, anchors_near, coverage, play, random_graph
+from ghar.envs.graphwalker.selection_game import WIDTH, anchors_near, coverage, play, random_graph
 from ghar.envs.graphwalker.selectors.protocol import Selection, Shots
 from ghar.envs.graphwalker.selectors.search import greedy, lazy, without_stamps
 from ghar.errors import BadInput

@@ -41,7 +41,7 @@ def _with_half(seeds: int, steps: int) -> dict[str, Any]:
     from benchmarks.walk_learner import learner
     from ghar.envs.graphwalker.frugal import PROMPTS, FrugalGame, demo_frugal, frugal
     from ghar.envs.graphwalker.selection_game import SPEC, demo_walks
-    from ghar.envs.graphwalker.selectors.generated import play as searched
+    from ghar.envs.graphwalker.selection_game import play as searched
     from ghar.envs.graphwalker.selectors.search import greedy
     from ghar.envs.views.gym_view import GymView
     from ghar.metrics.bootstrap import mean_interval, paired_difference

@@ -18,7 +18,7 @@ def run(config: Config) -> None:
     import json
 
     from ghar.envs.graphwalker import series
-    from ghar.envs.graphwalker.encoders.predictor import predictor_scores
+    from ghar.envs.graphwalker.encoders.embeddings import predictor_scores
     from ghar.envs.graphwalker.settings import Settings
     from ghar.envs.records import Records
     from ghar.errors import BadInput

@@ -19,11 +19,9 @@ from weakref import ref
 import numpy as np
 
 from ghar.envs.graphwalker.pool import SelectionPool
-from ghar.envs.graphwalker.selectors.driver import Scorer, drive
-from ghar.envs.graphwalker.selectors.entropy_drop import entropy_drops
 from ghar.envs.graphwalker.selectors.prompt import END, example_text
 from ghar.envs.graphwalker.selectors.protocol import ExamplePool, Name, Patient, Selection, SelectionQuery
-from ghar.envs.graphwalker.selectors.scorer import EngineScorer
+from ghar.envs.graphwalker.selectors.scorer import EngineScorer, Scorer, drive, entropy_drops
 from ghar.envs.system import Variant
 from ghar.episode import Evidence, Passage, Retrieve
 from ghar.errors import BadInput

@@ -1,6 +1,7 @@
 """GraphWalker's search as numbers, and the walks it is registered with: generated, so no language model is needed.
 
-Actions: 0 stops, 1 + i takes candidate i of the frontier, whose candidates stand in the order of their rows.
+Actions: 0 stops, 1 + i takes candidate i of the frontier, whose candidates stand in the order of their rows. A
+generated walk is patients, a patient graph and an H(x | S) with diminishing gains.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ import numpy as np
 from gymnasium import spaces
 
 from ghar.arrays import unit_rows
+from ghar.envs.generators import Returned, resume
 from ghar.envs.graphwalker.selection import AGENTS, ScoredByFunction, WalkEpisodes, WalkSpec, WalkStart, walk_scene
-from ghar.envs.graphwalker.selectors.generated import WIDTH, anchors_near, coverage, random_graph
-from ghar.envs.graphwalker.selectors.protocol import Shots, cosines
+from ghar.envs.graphwalker.selectors.graph import PatientGraph, build_graph
+from ghar.envs.graphwalker.selectors.protocol import Selection, Shots, best, cosines
+from ghar.envs.graphwalker.selectors.search import Measure
 from ghar.envs.stepper import Scene, SteppedEpisode
 from ghar.envs.views.games import only_waiting, within
 from ghar.envs.views.spaces import Allowed, masked
@@ -29,6 +32,8 @@ LIMIT = 10.0  # nats
 SPEC = WalkSpec(budget=3)  # the paper's K
 PATIENTS, QUERIES, K_G = 120, 64, 6  # of the generated walks
 DISTRACTION = 0.1  # nats an example may cost at most
+WIDTH, TOPICS, STRENGTH = 8, 20, 0.35  # of vectors; that a patient has; with which an example explains one
+K_C, K_A = 3, 3  # cohorts near a patient, and anchors in each
 
 
 @dataclass(frozen=True)
@@ -155,3 +160,42 @@ def demo_walks(budget: int = SPEC.budget, measured: bool = SPEC.measured, seed: 
 
 def _entropy(explained: Callable[[Shots], float], costs: np.ndarray, shots: Shots) -> float:
     return explained(shots) + float(costs[list(shots)].sum())
+
+
+def random_graph(rng: np.random.Generator, patients: int, k: int) -> PatientGraph:
+    """Random patients and their graph."""
+    vectors = rng.normal(size=(patients, WIDTH)).astype(np.float32)
+    return build_graph(vectors, [str(i) for i in range(patients)], k=k, seed=0)
+
+
+def anchors_near(query: np.ndarray, graph: PatientGraph) -> list[int]:
+    """Nine anchors near a patient with the vector `query`: three in each of three cohorts."""
+    near, everyone = cosines(graph.vectors, query), np.ones(len(graph.ids), bool)
+    sizes = np.bincount(graph.cohorts) >= K_A  # so that there are nine
+    cohorts = best(cosines(graph.prototypes, query), sizes, K_C)
+    return [row for c in cohorts for row in best(near, everyone & (graph.cohorts == c), K_A)]
+
+
+def coverage(
+    rng: np.random.Generator, graph: PatientGraph, query: np.ndarray | None = None
+) -> Callable[[Shots], float]:
+    """H(x | S), its gains diminishing: each topic of the patient is explained by an example with a probability that
+    depends on where the example lies and how telling it is; topics left unexplained add up.
+
+    query: the patient's vector, around which its topics then lie; None: anywhere.
+    """
+    directions = rng.normal(size=(TOPICS, WIDTH)) + (0 if query is None else query)
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    unit = graph.vectors / np.linalg.norm(graph.vectors, axis=1, keepdims=True)
+    telling = 2 * rng.random((len(graph.ids), 1))
+    explains = np.clip(np.clip(unit @ directions.T, 0, 1) * STRENGTH * telling, 0, 1)
+    weights = rng.random(TOPICS)
+    return lambda shots: 3.0 + float((weights * np.prod(1 - explains[list(shots)], axis=0)).sum())
+
+
+def play(search: Measure, entropy: Callable[[Shots], float]) -> Selection:
+    """A search on a function instead of a model."""
+    sets = resume(search, None)
+    while not isinstance(sets, Returned):
+        sets = resume(search, [entropy(shots) for shots in sets])
+    return sets.value

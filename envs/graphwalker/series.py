@@ -1,4 +1,5 @@
-"""GraphWalker's own cases: tables of measurements (task=series_...), encoded by a patient encoder or as text."""
+"""GraphWalker's own cases: tables of measurements (task=series_...), encoded by a patient encoder or as text, with age
+at the prediction and sex as static numbers (system.demographics)."""
 
 from __future__ import annotations
 
@@ -20,7 +21,6 @@ from ghar.data.tasks.series import SeriesTask, series_samples
 from ghar.data.tasks.splits import Splits, split_stratified
 from ghar.data.tasks.stays import Leakage
 from ghar.data.tasks.visits import drawn
-from ghar.envs.graphwalker.demographics import with_demographics
 from ghar.envs.graphwalker.encoders.embeddings import Embeddings, embed
 from ghar.envs.graphwalker.encoders.embeddings import Name as EncoderName
 from ghar.envs.graphwalker.pool import EncodedCases, dense
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from ghar.envs.graphwalker.encoders.train import EncoderTraining
 
 PREFIX = "series_"
+FEMALE = {"GENDER/F": 1.0, "GENDER/M": 0.0}
+UNKNOWN = float("nan")  # age or sex that no one recorded
 
 
 def encoder_of(settings: Settings) -> EncoderName:
@@ -126,3 +128,34 @@ def looks(sample: Sample[TimeSeries]) -> Mapping[str, str]:
             first, last, low, high = (number(v) for v in (values[0], values[-1], values.min(), values.max()))
             summaries[name_of(code)] = f"first {first}, last {last}, lowest {low}, highest {high}"
     return summaries
+
+
+def with_demographics(samples: Sequence[Sample[TimeSeries]], cohort: Cohort) -> list[Sample[TimeSeries]]:
+    """The samples with `TimeSeries.static` = (years, 1 for female and 0 for male), each NaN where no one knows it."""
+    sexes = _sexes(cohort)
+    people = zip(samples, _ages(samples, cohort), strict=True)
+    return [
+        replace(one, history=replace(one.history, static=(years, sexes.get(one.subject_id, UNKNOWN))))
+        for one, years in people
+    ]
+
+
+def _ages(samples: Sequence[Sample[TimeSeries]], cohort: Cohort) -> list[float]:
+    """Years at the patient's last age event up to the prediction, of each sample."""
+    asked = {"subject_id": pl.Int64, "time": pl.Datetime("us")}
+    rows = pl.DataFrame([(s.subject_id, s.prediction_time) for s in samples], schema=asked, orient="row")
+    ages = (
+        cohort.scan()
+        .filter(pl.col("code") == "AGE")
+        .select(pl.col("subject_id").cast(pl.Int64), pl.col("time").cast(pl.Datetime("us")), years="numeric_value")
+        .drop_nulls()
+        .collect(engine="streaming")
+        .sort("time", "years")
+    )
+    table = rows.with_row_index("row").sort("time").join_asof(ages, on="time", by="subject_id", check_sortedness=False)
+    return [UNKNOWN if years is None else float(years) for years in table.sort("row")["years"]]
+
+
+def _sexes(cohort: Cohort) -> Mapping[int, float]:
+    rows = cohort.scan().filter(pl.col("code").is_in(list(FEMALE))).select("subject_id", "code").collect()
+    return {subject: FEMALE[code] for subject, code in rows.iter_rows()}

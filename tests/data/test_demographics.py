@@ -9,7 +9,7 @@ import polars as pl
 
 from ghar.data.cohort import Cohort
 from ghar.data.tasks.series import series_samples
-from ghar.envs.graphwalker.demographics import with_demographics
+from ghar.envs.graphwalker.series import with_demographics
 
 
 def test_age_is_that_of_the_newest_admission_before_the_prediction(mimic4_cohort: Cohort) -> None:

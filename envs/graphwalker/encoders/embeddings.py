@@ -25,6 +25,8 @@ from ghar.data.tasks.splits import Splits
 from ghar.envs.graphwalker.encoders.labels import check_labels
 from ghar.envs.graphwalker.series_text import time_series
 from ghar.errors import BadInput
+from ghar.metrics.bootstrap import RESAMPLES, BootstrapSpread
+from ghar.metrics.clinical import best_threshold, length_of_stay, risk
 
 if TYPE_CHECKING:
     from ghar.envs.graphwalker.encoders.train import EncoderTraining
@@ -143,3 +145,20 @@ def _logistic(train: np.ndarray, labels: Sequence[int], vectors: np.ndarray, cla
     shares = np.zeros((len(vectors), classes), np.float32)
     shares[:, model.classes_] = model.predict_proba(vectors)
     return shares
+
+
+def predictor_scores(
+    embeddings: Embeddings, task: Task, splits: Splits[Sample[TimeSeries]], *, seed: int = 0, resamples: int = RESAMPLES
+) -> dict[str, BootstrapSpread]:
+    """Numbers on the test samples: as `ghar.metrics.clinical.risk` for two labels, with the threshold that is best on
+    the validation samples, as `length_of_stay` for more."""
+    row = embeddings.row_of
+    valid, test = (
+        embeddings.probabilities[[row[sample.sample_id] for sample in part]] for part in (splits.valid, splits.test)
+    )
+    labels, patients = [s.label for s in splits.test], [s.subject_id for s in splits.test]
+    if len(task.labels) > 2:
+        draw = {"seed": seed, "resamples": resamples}
+        return length_of_stay(labels, test.tolist(), len(task.labels), patients=patients, **draw)
+    threshold = best_threshold([sample.label for sample in splits.valid], valid[:, 1].tolist())
+    return risk(labels, test[:, 1].tolist(), threshold, patients=patients, seed=seed, resamples=resamples)

@@ -5,10 +5,15 @@ Variants (system.variant): no_cohorts starts from the k_a patients nearest to th
 patient of the retrieved cohorts alone; no_early_stop takes k examples whatever they gain; released expands along each
 patient's own list of neighbours. What changes the graph (no_ehr_emb, louvain, released) or the prompt (show_encoder) is
 done before. A cohort no one of which may be shown is passed over.
+
+The black-box variant (Appendix O.1) is for engines that give no log-probabilities: the model says from 0 to 10 what a
+candidate would add. The question has the paper's inputs and its scale; the words are ours. A reply that is no number
+from 0 to 10 counts as 0, which ends a walk where nothing else is left.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
@@ -19,6 +24,7 @@ from ghar.envs.graphwalker.selectors.protocol import (
     Ask,
     Entropy,
     ExamplePool,
+    Generate,
     SelectionQuery,
     Shots,
     Walk,
@@ -27,9 +33,9 @@ from ghar.envs.graphwalker.selectors.protocol import (
     nothing_shared,
 )
 from ghar.envs.graphwalker.selectors.search import Measure, greedy, lazy, single
-from ghar.envs.graphwalker.selectors.self_rated import rated
 
 prepare = nothing_shared
+SCALE = tuple(str(n) for n in range(11))  # of a rating
 
 
 def select(pool: ExamplePool, shared: None, query: SelectionQuery) -> Walk:
@@ -84,3 +90,41 @@ def measured(search: Measure, query: SelectionQuery) -> Walk:
         return (yield Entropy(query.patient, sets))
 
     return through(search, asked)
+
+
+def rated(search: Measure, pool: ExamplePool, query: SelectionQuery) -> Walk:
+    """Play a search in which the rating of the last example of a set is its gain over the set without it."""
+    level: dict[Shots, float] = {(): 0.0}
+
+    def asked(sets: Sequence[Shots]) -> Generator[Generate, Sequence[str], list[float]]:
+        new = [shots for shots in sets if shots]
+        replies = (yield Generate(tuple(question(pool, query, s) for s in new), 4, SCALE)) if new else []
+        level.update({s: level[s[:-1]] - rating(reply) for s, reply in zip(new, replies, strict=True)})
+        return [level[shots] for shots in sets]
+
+    return through(search, asked)
+
+
+def rating(reply: str) -> int:
+    """The number that a reply is, or its first line; 0 where there is none or one outside the scale."""
+    match = re.match(r"[\s*\"']{0,8}(10|[0-9])(?:\s?/\s?10)?[.!*\"']{0,4}[ \t]{0,8}(?:\n|$)", reply)
+    return int(match[1]) if match else 0
+
+
+def question(pool: ExamplePool, query: SelectionQuery, shots: Shots) -> str:
+    """The prompt about the last of `shots`, the others being chosen already."""
+
+    def case(row: int) -> str:
+        patient = pool.patients[row]
+        return f"{patient.text}\nOutcome: {pool.labels[patient.label]}"
+
+    chosen = "\n\n".join(case(row) for row in shots[:-1]) or "none yet"
+    return (
+        "A clinician must answer a question about a patient and may read earlier cases first.\n"
+        f"Question: {pool.question}\n\nThe patient:\n{query.patient.text}\n\nCases already chosen:\n{chosen}\n\n"
+        f"Another case:\n{case(shots[-1])}\n\n"
+        "How much would this other case add? Weigh whether it resembles or usefully contrasts with the patient, "
+        "whether it says what the chosen cases do not, and how much surer one could be of the answer after it. "
+        "0 means nothing (irrelevant, or a repetition), 5 some new information, 10 as much as a case can.\n"
+        "Reply with one whole number from 0 to 10 and nothing else."
+    )

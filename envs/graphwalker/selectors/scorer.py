@@ -1,13 +1,19 @@
-"""Answers what selectors ask, with one language model; all that is asked at once becomes one batch."""
+"""Answers what selectors ask, with one language model; all that is asked at once becomes one batch.
+
+`drive` plays many selectors at once against one scorer. `entropy_drops` measures by how much a selector's examples
+lower the entropy of a patient's text (GraphWalker, Appendix F, Eqs. 13 and 14).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from scipy.special import log_softmax
 
+from ghar.envs.generators import Returned, resume
 from ghar.envs.graphwalker.selectors.prompt import Prompt
 from ghar.envs.graphwalker.selectors.protocol import (
     Ask,
@@ -18,8 +24,10 @@ from ghar.envs.graphwalker.selectors.protocol import (
     Labels,
     Patient,
     Perplexity,
+    Play,
     Shots,
 )
+from ghar.envs.graphwalker.selectors.search import gain_of
 from ghar.errors import BadInput
 from ghar.llm.engine import CachingEngine, Engine, Request, can_score, mark_of
 
@@ -118,3 +126,51 @@ def best_scorer(engine: Engine, keep: int) -> PrefixScorer | CachedScorer | Plai
     if isinstance(engine, HFEngine):
         return PrefixScorer(engine, keep)
     return CachedScorer(engine) if isinstance(engine, CachingEngine) else PlainScorer(engine)
+
+
+class Scorer(Protocol):
+    """Answers asks in order; an answer depends on its ask alone."""
+
+    def answer(self, asks: Sequence[Ask]) -> list[Any]: ...
+
+
+def drive(
+    starts: Sequence[Callable[[], Play]], scorer: Scorer, in_flight: int, on_done: Callable[[], None] = lambda: None
+) -> list[Any]:
+    """What each generator returns, in order; at most `in_flight` of them are under way at once."""
+    results: dict[int, Any] = {}
+    live: dict[int, tuple[Play, Ask]] = {}
+    waiting = list(enumerate(starts))[::-1]
+
+    def go_on(number: int, play: Play, answer: Any) -> None:
+        asked = resume(play, answer)
+        if not isinstance(asked, Returned):
+            live[number] = play, asked
+            return
+        live.pop(number, None)
+        results[number] = asked.value
+        on_done()
+
+    while waiting or live:
+        while waiting and len(live) < in_flight:
+            number, start = waiting.pop()
+            go_on(number, start(), None)
+        if not live:
+            continue
+        asked = list(live.items())
+        for (number, (play, _)), answer in zip(asked, scorer.answer([ask for _, (_, ask) in asked]), strict=True):
+            go_on(number, play, answer)
+    return [results[number] for number in range(len(starts))]
+
+
+def entropy_drops(chosen: Sequence[tuple[Patient, Shots]], scorer: Scorer, in_flight: int) -> list[float]:
+    """Compute H(x | no example) - H(x | S) of each patient x and its examples S, in nats a token.
+
+    Both are cross-entropies of the patient's own text, as the walk measures them. At most `in_flight` patients at once.
+    """
+    return drive([partial(_drop, patient, shots) for patient, shots in chosen], scorer, in_flight)
+
+
+def _drop(patient: Patient, shots: Shots) -> Generator[Ask, Any, float]:
+    without, with_examples = yield Entropy(patient, ((), shots))
+    return gain_of(without, with_examples)

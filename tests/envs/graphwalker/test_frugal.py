@@ -23,7 +23,7 @@ from ghar.envs.graphwalker.frugal import (
     ranked,
 )
 from ghar.envs.graphwalker.selection import ScoredByFunction, WalkStart
-from ghar.envs.graphwalker.selectors.generated import play
+from ghar.envs.graphwalker.selection_game import play
 from ghar.envs.graphwalker.selectors.protocol import Shots
 from ghar.envs.graphwalker.selectors.search import lazy
 from ghar.envs.rollout import EpisodeJob, rollout

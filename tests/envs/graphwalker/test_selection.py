@@ -22,8 +22,8 @@ from ghar.envs.graphwalker.selection import (
 )
 from ghar.envs.graphwalker.selection_game import CANDIDATE, WALK, WalkGame, demo_walks, greedy_action
 from ghar.envs.graphwalker.selectors import graphwalker
-from ghar.envs.graphwalker.selectors.driver import drive
 from ghar.envs.graphwalker.selectors.protocol import ExamplePool, Selection, SelectionQuery, Shots, cosines
+from ghar.envs.graphwalker.selectors.scorer import drive
 from ghar.envs.graphwalker.selectors.search import greedy, lazy
 from ghar.envs.rollout import EpisodeJob, rollout
 from ghar.envs.views.gym_view import GymView

@@ -13,7 +13,6 @@ from scipy.special import log_softmax
 from ghar.data.cohort import Task
 from ghar.envs.graphwalker.prefix import PlainScorer
 from ghar.envs.graphwalker.selectors import cone, graphwalker
-from ghar.envs.graphwalker.selectors.driver import drive
 from ghar.envs.graphwalker.selectors.prompt import Prompt
 from ghar.envs.graphwalker.selectors.protocol import (
     Entropy,
@@ -23,7 +22,7 @@ from ghar.envs.graphwalker.selectors.protocol import (
     Labels,
     Perplexity,
 )
-from ghar.envs.graphwalker.selectors.scorer import EngineScorer
+from ghar.envs.graphwalker.selectors.scorer import EngineScorer, drive
 from ghar.errors import BadInput
 from ghar.llm.hf import HFEngine
 from tests.envs.graphwalker.selectors.walks import make_world

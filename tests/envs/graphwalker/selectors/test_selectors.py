@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ghar.envs.graphwalker.selectors import graphwalker, lms3, self_rated, time_series
-from ghar.envs.graphwalker.selectors.driver import drive
+from ghar.envs.graphwalker.selectors import graphwalker, lms3, time_series
 from ghar.envs.graphwalker.selectors.protocol import (
     Effort,
     ExamplePool,
@@ -24,6 +23,7 @@ from ghar.envs.graphwalker.selectors.protocol import (
     best,
     check_pool,
 )
+from ghar.envs.graphwalker.selectors.scorer import drive
 from ghar.envs.graphwalker.selectors.subsets import mean_with, mean_without, random_sets
 from ghar.errors import BadInput
 from tests.envs.graphwalker.selectors.walks import HashScorer, make_world
@@ -178,7 +178,7 @@ RATINGS = [("7", 7), (" 10.", 10), ("11", 0), ("100", 0), ("very", 0), ("", 0), 
 
 @pytest.mark.parametrize("reply, rating", RATINGS)
 def test_a_rating_that_cannot_be_read_is_none(reply: str, rating: int) -> None:
-    assert self_rated.rating(reply) == rating
+    assert graphwalker.rating(reply) == rating
 
 
 def test_equal_values_go_to_the_lower_row_and_nan_to_nobody() -> None:
