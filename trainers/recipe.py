@@ -54,10 +54,10 @@ from ghar.trainers.runs.models import BASE, SFT, load_sft, save_trained, start_o
 from ghar.trainers.runs.resume import as_kept, given_back, hold, open_run, plain
 from ghar.trainers.runs.samples import data_print, hold_data
 from ghar.trainers.scale import print_scale
-from ghar.trainers.sft.distill import learn
 from ghar.trainers.sft.examples import TrainingExamples, read_examples, write_examples
 from ghar.trainers.sft.pairs import TokenExample, tokenise_examples
 from ghar.trainers.sft.run import SFTResult, metrics_row
+from ghar.trainers.sft.warmup import learn
 from ghar.trainers.teacher import taught
 
 PHASES = {

@@ -30,10 +30,10 @@ from ghar.launch.entry import load
 from ghar.rewards.compose import EpisodeReward
 from ghar.trainers.rl.actor_critic import ActorCritic
 from ghar.trainers.rl.critic import Critic, CriticConfig
+from ghar.trainers.rl.estimators import telling
 from ghar.trainers.rl.learner import DeepSpeedLearner, Learner, PlainLearner, score
 from ghar.trainers.rl.mappo import improve
 from ghar.trainers.rl.rft import imitate
-from ghar.trainers.rl.sampling import telling
 from ghar.trainers.rl.state import State, states, width
 from ghar.trainers.rl.trajectory import Trajectories
 from ghar.trainers.runs import checkpoint, manifest

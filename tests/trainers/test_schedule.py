@@ -18,9 +18,9 @@ from ghar.launch.entry import load
 from ghar.metrics.runfolder import RunFolder
 from ghar.rewards.compose import EpisodeReward
 from ghar.trainers import recipe
-from ghar.trainers.rl import sampling
+from ghar.trainers.rl import estimators
+from ghar.trainers.rl.estimators import telling
 from ghar.trainers.rl.learner import PlainLearner
-from ghar.trainers.rl.sampling import telling
 from ghar.trainers.rl.schedule import SCHEDULED, adapted, check_schedule, hold_schedule, rate, scaled, shares, table
 from ghar.trainers.rl.targets import kl_in_reward, prepare, sampled
 from tests.trainers.test_critic import CONFIG, episodes, make
@@ -198,5 +198,5 @@ def test_patients_whose_attempts_all_earned_the_same_teach_nothing():
 
 
 def test_a_process_whose_attempts_are_all_alike_keeps_none_where_others_differ(monkeypatch):
-    monkeypatch.setattr(sampling, "gather", lambda own: [own, True])
+    monkeypatch.setattr(estimators, "gather", lambda own: [own, True])
     assert not telling(("a", "a"), rewards(1, 1)).any()

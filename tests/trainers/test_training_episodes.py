@@ -10,9 +10,9 @@ import pytest
 
 from ghar.envs.play import play, stage_of
 from ghar.rewards.normalise import RunningNormaliser
-from ghar.trainers.rl import training_episodes
+from ghar.trainers.rl import batch_report
+from ghar.trainers.rl.batch_report import KEPT, sampled_rows
 from ghar.trainers.rl.loop import _reward
-from ghar.trainers.rl.training_episodes import KEPT, sampled_rows
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def test_which_are_kept_depends_on_seed_and_update_and_on_no_number_of_processes
 ):
     def ids(update=10, seed=config.seed, parts=(slice(0, 16),)):
         shares: list = []
-        monkeypatch.setattr(training_episodes, "gather_rows", lambda rows: shares.extend(rows) or list(shares))
+        monkeypatch.setattr(batch_report, "gather_rows", lambda rows: shares.extend(rows) or list(shares))
         for part in parts:
             cases, episodes, rewards = (own[part] for own in batch)
             rows = sampled_rows(small_system, replace(config, seed=seed), update, cases, episodes, rewards)

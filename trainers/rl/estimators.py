@@ -5,7 +5,8 @@ Rewards are not discounted. Separately rewarded agents (`Trajectories.separate`)
 attempts in which they acted. A cut episode's outcome is unknown and no critic can stand in for it: it teaches nothing
 and is no one's baseline.
 
-`everyone` adds the lists of all processes up in order of rank, so that attempts may lie in several of them.
+`everyone` adds the lists of all processes up in order of rank, so that attempts may lie in several of them. `telling`
+leaves out patients whose attempts do not differ.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ghar.rewards.compose import EpisodeReward
 from ghar.trainers.rl.credit import whiten
 from ghar.trainers.rl.trajectory import Array, Trajectories, spans
+from ghar.trainers.runs.distributed import gather
 
 Estimator = Literal["grpo", "rloo", "reinforce_pp", "turn_group"]
 Everyone = Callable[[list[Any]], list[Any]]
 EPSILON = 1e-4  # keeps rounding from being scaled up where all attempts earned the same
+ALIKE = 1e-6  # rewards this close are the same
 
 
 def grpo(traj: Trajectories, everyone: Everyone = list) -> tuple[Array, Array]:
@@ -141,3 +145,15 @@ def _on_tokens(traj: Trajectories, segments: Array, values: Array) -> Array:
     out = np.zeros(len(traj.tokens), np.float32)
     out[spans(start, end)] = np.repeat(values, end - start)
     return out
+
+
+def telling(sample_ids: Sequence[str], rewards: Sequence[EpisodeReward]) -> Array:
+    """bool per episode: whether the attempts at its patient earned different rewards (dynamic sampling, Yu et al. 2025,
+    "DAPO"). Against each other, attempts that all earned the same have no advantage; all are kept where no one's
+    attempts differ in any process, so that an update always has something to look at. Every process calls it with all
+    attempts at its own patients."""
+    totals: dict[str, list[float]] = {}
+    for sample, reward in zip(sample_ids, rewards, strict=True):
+        totals.setdefault(sample, []).append(reward.total)
+    kept = np.array([max(totals[s]) - min(totals[s]) > ALIKE for s in sample_ids])
+    return kept if any(gather(bool(kept.any()))) else np.ones(len(kept), bool)

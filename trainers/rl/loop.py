@@ -30,17 +30,16 @@ from ghar.progress import progress
 from ghar.rewards.compose import EpisodeReward, Reference
 from ghar.rewards.normalise import RunningNormaliser
 from ghar.trainers.rl.actor_critic import ActorCritic
-from ghar.trainers.rl.batch_report import batch_report
+from ghar.trainers.rl.batch_report import batch_report, sampled_rows
 from ghar.trainers.rl.critic import Critic, CriticConfig
 from ghar.trainers.rl.critic_baseline import CriticBaseline
+from ghar.trainers.rl.estimators import telling
 from ghar.trainers.rl.learner import Learner, learner_of
 from ghar.trainers.rl.mappo import improve
 from ghar.trainers.rl.rft import best_attempts, imitate, kept_report
-from ghar.trainers.rl.sampling import telling
 from ghar.trainers.rl.schedule import adapted, scaled, shares
 from ghar.trainers.rl.settings import has_critic, learning_rate, settings_of
 from ghar.trainers.rl.state import width
-from ghar.trainers.rl.training_episodes import sampled_rows
 from ghar.trainers.rl.trajectory import Trajectories, build
 from ghar.trainers.rl.workers import RolloutRequest, Workers
 from ghar.trainers.rows import reward_of, rows_of, running_of, summarise

@@ -1,4 +1,5 @@
-"""Warm-up: rejection sampling by a teacher, then SFT on its correct episodes (section IV, GHAR).
+"""Warm-up: rejection sampling by a teacher, then SFT on its correct episodes (section IV, GHAR), or on examples that a
+system has written down itself.
 
 A correct episode is a sample's positive reference, where the system's reward asks for one; the same sample played with
 the opposite decisions is its negative one (Eq. 15).
@@ -7,7 +8,8 @@ the opposite decisions is its negative one (Eq. 15).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from ghar.config import Config
@@ -17,6 +19,10 @@ from ghar.envs.system import System
 from ghar.episode import Episode
 from ghar.llm.policy import Policy
 from ghar.trainers.sft.arguments import SFTSettings
+from ghar.trainers.sft.examples import TrainingExamples
+from ghar.trainers.sft.run import Log, SFTResult, run_sft
+
+WARMUP = 0.1  # warmup_ratio of KARE's Table 6, with validation pairs; its schedule is a cosine
 
 
 def imitation(config: Config, pairs: int, epochs: int | None = None) -> SFTSettings:
@@ -101,3 +107,26 @@ def _references(
         for (case, episode), other in zip(right, opposite, strict=True)
         if other.failure is None
     }
+
+
+def learn(
+    config: Config,
+    model: Any,
+    tokenizer: Any,
+    examples: TrainingExamples,
+    keep: Path | None,
+    epochs: int | None = None,
+    log: Log = lambda row: None,
+    title: str = "SFT",
+) -> SFTResult:
+    """Fine-tune, full or by LoRA, `epochs` times over, by default trainer.warmup.epochs; checkpoints go to `keep`, rows
+    of the curve to `log` as they are made; title: what the progress is shown under.
+
+    With validation pairs the weights with the lowest loss on them are kept, which is computed every quarter of an epoch
+    (Figure 2 of KARE's paper), and the settings are those of its Table 6.
+    """
+    settings = imitation(config, len(examples.train), epochs)
+    if examples.valid:
+        quarter = max(1, round(len(examples.train) / settings.batch_size / 4))
+        settings = replace(settings, warmup=WARMUP, schedule="cosine", log_every=quarter)
+    return run_sft(model, tokenizer, examples.train, settings, keep, examples.valid, log, title)
