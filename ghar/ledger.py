@@ -5,7 +5,7 @@
     removed   "name" of a file that is about to be removed
     step      "step" of a checkpoint that is about to be published, its "score" (or null), "sha256" of its manifest
     dropped   "steps" that a resumed run does not go on from
-    data      "samples" that the run is of (ghar.trainers.runs.data_print)
+    data      "samples" that the run is of (ghar.trainers.runs.samples.data_print)
     schedule  "sha256" of the shares that a module of the user's own gives the updates (ghar.trainers.rl.schedule)
 and "sum" is the sha256 of the sum before it and the line without it, so that no line can be changed, left out or put
 elsewhere. A line stands here before what it tells of is done. A process that is killed in between leaves the state

@@ -54,7 +54,7 @@ def check_machine(config: Config, training: bool = True) -> None:
     """BadInput when the engine or its device is missing, or the run does not fit into the memory that is free.
 
     training: False for an evaluation. A model whose shape cannot be read is left to
-    `ghar.trainers.runs.models.load_pretrained`, which says why.
+    `ghar.llm.models.load_pretrained`, which says why.
     """
     check_gpus(config.engine.shared_by)
     if not training:

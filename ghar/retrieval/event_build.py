@@ -266,7 +266,7 @@ def _cuts(sizes: np.ndarray) -> list[int]:
 
 
 def _chunked(texts: list[str], rows: list[int], layout: StoreLayout) -> Iterator[str]:
-    """The chunks of each patient in turn, as `ghar.data.views.events.chunks` cuts them."""
+    """The chunks of each patient in turn: `size` rows, of which `overlap` are the last ones of the chunk before."""
     begin, step = 0, layout.size - layout.overlap
     for count in rows:
         for chunk in range(int(chunk_count(count, layout.size, layout.overlap))):

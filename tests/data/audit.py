@@ -52,8 +52,8 @@ def ehrshot_samples(
 ) -> tuple[Task, list[Sample[pl.DataFrame]]]:
     """The task and its samples, by patient and time; `labels` are the benchmark's own instead of counted ones.
 
-    labels: what `ghar.data.readers.meds.read_labels` returns, or `ehrshot_labels`. Raises BadInput when there is none,
-    when one is of a patient who is not in the cohort or when its value is not one of the task's.
+    labels: what `ghar.data.readers.meds_labels.read_labels` returns, or `ehrshot_labels`. Raises BadInput when there is
+    none, when one is of a patient who is not in the cohort or when its value is not one of the task's.
     """
     if leakage not in ("paper", "strict"):
         raise BadInput(f"There is no leakage={leakage!r}: choose paper or strict.")
