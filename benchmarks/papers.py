@@ -46,7 +46,7 @@ def tables() -> str:
 def state(item: Mapping[str, Any]) -> tuple[str, list[str]]:
     """How far an item runs without a trained model, and in what it differs from the paper."""
     why = [item["differs"]] if "differs" in item else []
-    if "study" not in item:
+    if "study" not in item or "state" in item:
         return item.get("state", ""), why
     rows = list(_rows(item))
     why += [f"{row.title}: {row.differs}" for row in rows if row.differs]

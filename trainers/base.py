@@ -155,7 +155,7 @@ def build_base(config: Config, practice: DemoPretraining, log: Log) -> tuple[Any
     micro_batch, longest = config.trainer.warmup.micro_batch, config.model.max_length
     settings = SFTSettings(base.steps, base.batch, LR, micro_batch, max_length=longest, seed=seed)
     result = run_sft(
-        model, tokenizer, pairs, settings, log=lambda row: log(metrics_row("base", row)), title="Base model"
+        model, tokenizer, pairs, settings, log=lambda *row: log(metrics_row("base", *row)), title="Base model"
     )
     return result.model, tokenizer
 

@@ -56,7 +56,7 @@ from ghar.trainers.runs.samples import data_print, hold_data
 from ghar.trainers.scale import print_scale
 from ghar.trainers.sft.examples import TrainingExamples, read_examples, write_examples
 from ghar.trainers.sft.pairs import TokenExample, tokenise_examples
-from ghar.trainers.sft.run import SFTResult, metrics_row
+from ghar.trainers.sft.run import SFTResult, best_step, metrics_row
 from ghar.trainers.sft.warmup import learn
 from ghar.trainers.teacher import taught
 
@@ -233,7 +233,7 @@ def _warm_up(run: TrainingRun) -> None:
     on_main(lambda: run.folder.rewind("sft", -1))
     with run.timed("sft"):
         steps = run.checkpoints / SFT_STEPS
-        result = learn(config, model, tokenizer, examples, steps, log=lambda row: run.log(metrics_row("sft", row)))
+        result = learn(config, model, tokenizer, examples, steps, log=lambda *row: run.log(metrics_row("sft", *row)))
         _keep_trained(run, result, tokenizer, SFT)
 
 
@@ -320,7 +320,7 @@ def _conclude(run: TrainingRun, summary: dict[str, Any]) -> None:
     run.logger.finish()
     kept = read_examples(run.checkpoints / EXAMPLES)
     examples = dict(kept.about)
-    about: dict[str, Any] = {"trained_on": _trained_on(run, kept.train)}
+    about: dict[str, Any] = {"trained_on": _trained_on(run, kept.train), "best_step": best_step(run.folder.metrics())}
     about |= {"time": run.seconds, "resumed": run.resumed, "memory_gb": _peak_memory(), "commit": commit()}
     keep_groups(run.records, run.folder)
     analyses = audited(run.records) | by_rarity(run.records, run.folder)

@@ -1,4 +1,4 @@
-"""Size of a run's model and its training budget, in words, for tables and reports."""
+"""Size of a run's model, its training budget and the time to its best step, in words, for tables and reports."""
 
 from __future__ import annotations
 
@@ -12,6 +12,12 @@ def size_in_words(summary: Mapping[str, Any]) -> str | None:
     if not model:
         return None
     return f"{model['parameters']:,} parameters, vocabulary of {model['vocabulary']:,} tokens"
+
+
+def best_step_in_words(summary: Mapping[str, Any]) -> str | None:
+    """State which step of SFT was the best on validation samples, and after how long, from `summary["best_step"]`."""
+    best = summary.get("best_step")
+    return None if best is None else f"step {best['step']:,} of SFT, after {best['seconds']:,.1f} s of training"
 
 
 def budget_in_words(summary: Mapping[str, Any]) -> str | None:

@@ -10,6 +10,7 @@ summary.json, every key optional so that a run killed early still has a report:
     policies      {name: ghar.metrics.policy.policy_summary(...)}
     differences   {"a - b": ghar.metrics.policy.compare(...), ...}
     time          {phase: seconds}
+    best_step     {"step", "seconds"}: of SFT's lowest loss on validation samples, and the training until then
     memory_gb     peak
 metrics.jsonl and episodes/ as in ghar.metrics.runfolder and ghar.metrics.curves; episodes/<policy>.jsonl is read.
 """
@@ -26,7 +27,7 @@ from ghar.errors import BadInput
 from ghar.metrics import breakdown, curves, health
 from ghar.metrics.charts import PALETTE, Dot, Level, Line, dot_chart, line_chart
 from ghar.metrics.explorer import Explorer, as_script, explore
-from ghar.metrics.model_size import budget_in_words, size_in_words
+from ghar.metrics.model_size import best_step_in_words, budget_in_words, size_in_words
 from ghar.metrics.runfolder import RunFolder, write_whole
 from ghar.metrics.style import ReportStyle, in_order, pages
 from ghar.metrics.traces import Row
@@ -342,7 +343,8 @@ def _provenance(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Code, protocol, seed and weights behind the numbers."""
     titles = {"commit": "Commit", "protocol": "Protocol", "seed": "Seed", "experiment": "Experiment", "scale": "Scale"}
     rows = [(title, str(summary[key])) for key, title in titles.items() if summary.get(key) is not None]
-    descriptions = {"Model": size_in_words, "Trained on": budget_in_words, "Base model": base_in_words}
+    descriptions = {"Model": size_in_words, "Trained on": budget_in_words, "Best validation loss": best_step_in_words,
+                    "Base model": base_in_words}  # fmt: skip
     rows += [(title, words) for title, of in descriptions.items() if (words := of(summary))]
     for name, who in (summary.get("answered_by") or {}).items():
         rows.append((f"{name} was answered by", str(who)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ghar.metrics.model_size import budget_in_words, size_in_words
+from ghar.metrics.model_size import best_step_in_words, budget_in_words, size_in_words
 from ghar.metrics.upper_bounds import base_in_words
 
 POLICIES = {name: {"accuracy": [value, 0.0, 1.0]} for name, value in {"a": 0.9, "a_base": 0.8, "usual": 0.2}.items()}
@@ -33,5 +33,7 @@ def test_sizes_are_stated():
     assert size_in_words({"model": {"parameters": 269_760, "vocabulary": 1_703}}) == (
         "269,760 parameters, vocabulary of 1,703 tokens"
     )
+    best = {"best_step": {"step": 1_200, "seconds": 83.25}}
+    assert best_step_in_words(best) == "step 1,200 of SFT, after 83.2 s of training" and best_step_in_words({}) is None
     found = {"pretraining examples": 224_000, "SFT replies": 0, "episodes": 3_840}
     assert budget_in_words({"trained_on": found}) == "224,000 pretraining examples, 3,840 episodes"

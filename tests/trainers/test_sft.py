@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from ghar.trainers.runs.manifest import seal
 from ghar.trainers.sft import run as sft
 from ghar.trainers.sft.packing import groups_of
 from ghar.trainers.sft.pairs import IGNORE, collate
-from ghar.trainers.sft.run import SFTSettings, TokenExample, draw_order, run_sft
+from ghar.trainers.sft.run import SFTSettings, TokenExample, best_step, draw_order, metrics_row, run_sft
 from tests.trainers.tiny import VOCAB, tiny_model, tiny_tokenizer
 
 pytestmark = pytest.mark.slow
@@ -231,7 +232,8 @@ def test_the_curve_is_told_as_it_is_made_and_counts_tokens(tmp_path):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sft, "_callback", timed)
-        result = run_sft(tiny_model(), tiny_tokenizer(), data, SETTINGS, tmp_path / "kept", pairs(8), told.append)
+        result = run_sft(tiny_model(), tiny_tokenizer(), data, SETTINGS, tmp_path / "kept", pairs(8),
+                         lambda row, seconds: told.append(row))  # fmt: skip
     assert tuple(told) == result.curve and [row["step"] for row in told] == [4, 8, 12]
     assert [(step, rows) for step, rows in times if step == 8] == [(8, 1), (8, 1)]  # loss and validation loss
     for micro in (1, 8):
@@ -371,6 +373,30 @@ def test_the_weights_with_the_lowest_validation_loss_are_kept(tmp_path, monkeypa
         found = torch.cat([loss_of(result.model, pair) for pair in valid]).mean()
     assert float(found) == pytest.approx(losses[result.step], abs=1e-4)
     assert [path.name for path in tmp_path.iterdir()] == (["kept"] if kept else [])
+
+
+def test_seconds_to_the_best_step_are_of_training_alone(tmp_path, monkeypatch):
+    """Neither an hour between two starts nor steps that are done again count."""
+    hours, starts = 0, ([], [])
+
+    def train(told: list[dict[str, Any]]) -> Any:
+        settings = replace(SETTINGS, steps=14)
+        return run_sft(tiny_model(), tiny_tokenizer(), pairs(), settings, tmp_path, pairs(60)[40:],
+                       lambda row, seconds: told.append(metrics_row("sft", row, seconds)))  # fmt: skip
+
+    clock = type("Clock", (), {"monotonic": staticmethod(lambda: time.monotonic() + 3600 * hours)})
+    monkeypatch.setattr("ghar.trainers.sft.trainer.time", clock)
+    with monkeypatch.context() as patch:
+        patch.setattr(sft, "_callback", killer(sft._callback, 9))
+        with pytest.raises(Killed):
+            train(starts[0])
+    hours = 1
+    result = train(starts[1])
+    before, after = ([row["time/trained"] for row in told] for told in starts)
+    assert after[: len(before)] == before and after == sorted(after) and 0 < after[0] and after[-1] < 3600
+    assert (best := best_step(starts[1])) is not None and best["step"] == result.step
+    assert best["seconds"] == next(row["time/trained"] for row in starts[1] if row["step"] == result.step)
+    assert best_step([{**row, "time/trained": None} for row in starts[1]]) is None and best_step([]) is None
 
 
 def test_a_killed_training_with_validation_ends_like_an_undisturbed_one(tmp_path, monkeypatch):

@@ -22,10 +22,11 @@ from ghar.config import Config
 from ghar.errors import BadInput
 from ghar.launch.entry import load
 from ghar.metrics.runfolder import RunFolder
+from ghar.trainers.study.figures import figures_of
 from ghar.trainers.study.folder import StudyFolder
-from ghar.trainers.study.jobs import StudyJobs, run_command
+from ghar.trainers.study.jobs import StudyJobs, model_numbers, run_command
 from ghar.trainers.study.metrics import number_of
-from ghar.trainers.study.numbers import numbers_of
+from ghar.trainers.study.numbers import numbers_of, table_of
 from ghar.trainers.study.plan import plan_study
 from ghar.trainers.study.predictions import check
 from ghar.trainers.study.run import conclude, kept_study, results_of, run_study
@@ -332,6 +333,24 @@ def test_one_class_and_small_groups_are_holes() -> None:
             number_of(metric, one, ("no", "yes"))
     with pytest.raises(BadInput, match="no threshold was chosen"):
         number_of("f1_at_valid", one.with_columns(threshold=pl.lit(None, pl.Float64)), ("no", "yes"))
+
+
+def test_time_and_size_are_of_the_model_that_answered(shop: tuple[StudyJobs, Player]) -> None:
+    """Of a run's rows those after SFT have both, the base model has its size; no test is made of them."""
+    made, _ = shop
+    summary = {"model": {"parameters": 7_000}, "best_step": {"step": 30, "seconds": 12.5}}
+    assert model_numbers(summary, "sft") == {"parameters": 7_000, "training_seconds": 12.5}
+    assert model_numbers(summary, "base") == {"parameters": 7_000} and model_numbers(summary, "rule") == {}
+    run_study(made, quiet)
+    results = results_of(made.folder, made.study)
+    done = {name: replace(cell, models={"good": model_numbers(summary, "sft")}) for name, cell in results.done.items()}
+    table = replace(made.study.tables[0], metrics=("accuracy", "training_seconds", "parameters"), draw="scatter")
+    numbers = table_of(replace(results, done=done), table, "demo")
+    good, poor = numbers["cells"]["good"], numbers["cells"]["poor"]
+    assert good["read/training_seconds"]["all"]["value"] == 12.5 and good["read/parameters"]["all"]["value"] == 7_000
+    assert "no model was trained for it" in poor["read/training_seconds"]["all"]["hole"]
+    assert numbers["tests"]["poor"].keys() == {"read/accuracy", "los/accuracy"}
+    assert figures_of(made.study, table, numbers)["read"][0].startswith("<svg")
 
 
 def test_a_group_of_few_patients_is_not_shown(shop: tuple[StudyJobs, Player]) -> None:

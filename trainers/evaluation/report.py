@@ -10,7 +10,7 @@ from typing import Any
 from ghar.envs.system import room
 from ghar.errors import BadInput
 from ghar.metrics.health import as_json, verdicts
-from ghar.metrics.model_size import budget_in_words, size_in_words
+from ghar.metrics.model_size import best_step_in_words, budget_in_words, size_in_words
 from ghar.metrics.report import write_report
 from ghar.metrics.runfolder import RunFolder
 from ghar.metrics.style import ReportSection, ReportStyle
@@ -79,6 +79,7 @@ def table(summary: Mapping[str, Any]) -> str:
     ]
     prose = [f"model: {sentence}" for sentence in (size_in_words(summary),) if sentence]
     prose += [f"trained on {sentence}" for sentence in (budget_in_words(summary),) if sentence]
+    prose += [f"best validation loss: {sentence}" for sentence in (best_step_in_words(summary),) if sentence]
     prose += [sentence for sentence in (base_in_words(summary),) if sentence]
     prose += [f"ceiling on accuracy: {ceiling}" for ceiling in in_words(summary)]
     prose += in_sentences(summary)

@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
 ORIGIN = "origin.json"  # in each: what the training was of
 
-Log = Callable[[Mapping[str, float]], None]  # takes a row of SFTResult.curve
+Log = Callable[[Mapping[str, float], float], None]  # takes a row of SFTResult.curve, and seconds of training until then
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def run_sft(
     cfg: SFTSettings,
     keep: Path | None = None,
     valid: Sequence[TokenExample] = (),
-    log: Log = lambda row: None,
+    log: Log = lambda row, seconds: None,
     title: str = "SFT",
 ) -> SFTResult:
     """Train `model` on the completions of `pairs` and return it in eval mode.
@@ -183,8 +184,9 @@ def _callback(
         nonlocal logged_rows
         rows = _curve(state.log_history)[logged_rows:]
         logged_rows += len(rows)
+        seconds = {line["step"]: line["seconds"] for line in reversed(state.log_history) if "seconds" in line}
         for row in rows:
-            log(row)
+            log(row, seconds.get(row["step"], math.nan))
 
     class Callback(TrainerCallback):
         def on_step_begin(self, args: object, state: TrainerState, control: object, **kwargs: object) -> None:
@@ -322,11 +324,23 @@ def _curve(history: Sequence[dict[str, Any]]) -> tuple[dict[str, float], ...]:
     )
 
 
-def metrics_row(phase: str, row: Mapping[str, float]) -> dict[str, Any]:
-    """A row of the curve as metrics.jsonl has it."""
+def metrics_row(phase: str, row: Mapping[str, float], seconds: float) -> dict[str, Any]:
+    """A row of the curve as metrics.jsonl has it. seconds: of training until then."""
     loss = {"eval/loss": row["valid_loss"]} if "valid_loss" in row else {}
     step = {"phase": phase, "step": int(row["step"])}
-    return {**step, "train/loss": row["loss"], "train/accuracy": row["accuracy"], **loss}
+    clock = {"time/trained": seconds}
+    return {**step, "train/loss": row["loss"], "train/accuracy": row["accuracy"], **loss, **clock}
+
+
+def best_step(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """The step of SFT with the lowest validation loss, as "step", and the "seconds" of training until then, from rows
+    of metrics.jsonl; None without validation losses, and for a run from before seconds were kept."""
+    validated = [row for row in rows if row["phase"] == "sft" and row.get("eval/loss") is not None]
+    if not validated:
+        return None
+    best = min(validated, key=lambda row: (row["eval/loss"], row["step"]))
+    seconds = best.get("time/trained")
+    return None if seconds is None else {"step": best["step"], "seconds": seconds}
 
 
 @contextmanager

@@ -6,6 +6,7 @@ TRL scores every position on a machine without Triton, which here is most of a s
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, cast
@@ -29,6 +30,19 @@ Collate = Callable[[list[dict[str, Any]]], Mapping[str, Any]]  # rows to one bat
 
 class CompletionTrainer(SFTTrainer):
     """The loss of `pairs.TokenExample` over the whole batch of a step, micro-batches and processes alike."""
+
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        """Train, and time it: each line of the log says the "seconds" of training before it, of earlier starts too."""
+        self._began, self._earlier = time.monotonic(), None
+        return super().train(*args, **kwargs)
+
+    def _trained_seconds(self) -> float:
+        """Seconds of training so far. An earlier start counts up to the last line before its checkpoint: what came
+        after is done again. NaN where that line was written before seconds were kept."""
+        if self._earlier is None:  # the first line of this start
+            history = self.state.log_history
+            self._earlier = float(history[-1].get("seconds", np.nan)) if history else 0.0
+        return self._earlier + time.monotonic() - self._began
 
     def compute_loss(
         self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
@@ -81,6 +95,7 @@ class CompletionTrainer(SFTTrainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """With the accuracy over all completion tokens since the last time, however they were shared out."""
+        logs["seconds"] = self._trained_seconds()
         counts = getattr(self, "_right", None)
         if self.model.training and "loss" in logs and counts is not None:  # type: ignore[union-attr]
             right, tokens = np.sum(gather(counts.tolist()), axis=0)

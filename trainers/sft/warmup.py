@@ -116,7 +116,7 @@ def learn(
     examples: TrainingExamples,
     keep: Path | None,
     epochs: int | None = None,
-    log: Log = lambda row: None,
+    log: Log = lambda row, seconds: None,
     title: str = "SFT",
 ) -> SFTResult:
     """Fine-tune, full or by LoRA, `epochs` times over, by default trainer.warmup.epochs; checkpoints go to `keep`, rows

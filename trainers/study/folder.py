@@ -90,7 +90,7 @@ class StudyFolder:
         if record is None:
             return None
         rows = {row: self.path / "predictions" / name for row, name in record["rows"].items()}
-        return FinishedCell(cell.id, tuple(record["labels"]), rows, record["holes"])
+        return FinishedCell(cell.id, tuple(record["labels"]), rows, record["holes"], record.get("models", {}))
 
     def forget(self, cell: Cell) -> None:
         """Remove what a cell has left, so that it is played again from nothing."""

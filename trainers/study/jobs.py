@@ -244,11 +244,25 @@ def _keep(
         "predictions": {file.name: sha256(file) for file in files.values()},
         "holes": shop.holes(cell), "labels": labels, "answered_by": asked,
         "generated": summary.get("generated"), "credentialed": summary.get("credentialed", True),
+        "models": {row: model_numbers(summary, asked.get(row)) for row in names} if cell.run.weights is None else {},
         "seconds": round(seconds, 1), "phases": summary.get("time"), "memory_gb": summary.get("memory_gb"),
         "commit": commit(), "samples": key_of(config), "fingerprint": fingerprint(samples),
         "overrides": shop.overrides(cell),
         "differs": {row: differences(shop.study, cell, shop.study.row(row), config, samples, labels) for row in names},
     })  # fmt: skip
+
+
+def model_numbers(summary: Mapping[str, Any], who: str | None) -> dict[str, float]:
+    """Seconds of training until the best step, and parameters, of a row that `who` answered (`metrics.OF_MODELS`).
+
+    Only SFT has the seconds: after RL and other stages the best step is another one.
+    """
+    numbers: dict[str, float] = {}
+    if who in ("base", SFT, "trained") and summary.get("model"):
+        numbers["parameters"] = summary["model"]["parameters"]
+    if who == SFT and summary.get("best_step"):
+        numbers["training_seconds"] = summary["best_step"]["seconds"]
+    return numbers
 
 
 def _keep_outside(shop: StudyJobs, cell: Cell, config: Config, samples: pl.DataFrame) -> None:

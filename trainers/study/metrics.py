@@ -22,10 +22,11 @@ from ghar.metrics.clinical import best_f1
 from ghar.metrics.scores import cells_of, from_confusion, from_scores, one_against_rest
 
 Number = Callable[[np.ndarray], np.ndarray]  # weights [r, n] -> [r]
+OF_MODELS = ("training_seconds", "parameters")  # of the model behind a row: its samples say nothing of them, no test
 MEANS = {  # means of a column
     "reward": "reward", "retrieval_rate": "retrieved", "rounds": "rounds", "calls": "calls", "tokens": "tokens",
     "lookups": "retrievals", "seconds": "seconds", "options_f1": "options_f1",
-    "entropy_drop": "entropy_drop", **{name: name for name in LIKENESS},
+    "entropy_drop": "entropy_drop", **{name: name for name in (*LIKENESS, *OF_MODELS)},
 }  # fmt: skip
 SHARES = ("retrieval_rate", "options_f1", *LIKENESS)  # of `MEANS`, those that end at 1
 BOUNDLESS = ("reward", "entropy_drop")  # of `MEANS`, those that may be of any size and sign
@@ -44,6 +45,7 @@ TITLES = {
     "micro_auroc": "AUROC (micro)", "f1_best_on_test": "F1, best threshold of the test", "options_f1": "F1 of options",
     "rouge_1": "ROUGE-1", "rouge_2": "ROUGE-2", "rouge_l": "ROUGE-L", "sari": "SARI", "bleu_4": "BLEU-4",
     "entropy_drop": "Entropy drop, nats a token", "class_f1": "F1 of label",
+    "training_seconds": "Seconds to the best step", "parameters": "Parameters",
     "f1_at_valid": "F1, threshold of validation",
     "sensitivity_at_valid": "Sensitivity, threshold of validation",
     "specificity_at_valid": "Specificity, threshold of validation",
@@ -87,6 +89,8 @@ def number_of(metric: str, frame: pl.DataFrame, labels: Sequence[str]) -> Number
     if name == "readable":
         return _mean(frame["as_replied"].is_not_null())
     if name in MEANS:
+        if name in OF_MODELS and (name not in frame.columns or frame[name].has_nulls()):
+            raise BadInput(f"it has no {title_of(name).lower()}: no model was trained for it, or before this was kept")
         if MEANS[name] not in frame.columns:
             raise BadInput(f"played before {title_of(metric).lower()} was kept: play the cell again")
         return _mean(frame[MEANS[name]])

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import polars as pl
 from ghar.errors import BadInput
 from ghar.metrics.seeds import drawn_over_seeds
 from ghar.metrics.significance import holm, p_of
-from ghar.trainers.study.metrics import bounds_of, number_of
+from ghar.trainers.study.metrics import OF_MODELS, bounds_of, number_of
 from ghar.trainers.study.schema import Cell, Study, StudyRow, StudyTable, abroad, first_cohort
 
 WHOLE = "all"  # the part of a table that is not parted
@@ -25,12 +25,14 @@ NOT_PLAYED = "not played"  # a hole
 
 @dataclass(frozen=True)
 class FinishedCell:
-    """What a finished cell left. rows: name -> predictions file; labels: of its task; holes: row -> why it has none."""
+    """What a finished cell left. rows: name -> predictions file; labels: of its task; holes: row -> why it has none;
+    models: row -> the numbers of the model behind it (`metrics.OF_MODELS`)."""
 
     cell: str
     labels: tuple[str, ...]
     rows: Mapping[str, Path]
     holes: Mapping[str, str]
+    models: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ def table_of(results: Results, table: StudyTable, cohort: str) -> dict[str, Any]
             place = cells.setdefault(row.name, {}).setdefault(_column(task, metric), {})
             for part in parts:
                 place[part] = _estimate_number(results, taken[row.name], metric, table.by, part)
-            if row.name == main:
+            if row.name == main or metric in OF_MODELS:
                 continue
             for part in parts:
                 test = _test(results, taken[main], taken[row.name], metric, table.by, part)
@@ -128,7 +130,8 @@ def _taken(results: Results, row: StudyRow, cohort: str, task: str) -> SeedNumbe
             missing.append(played.holes.get(row.name, NOT_PLAYED))
         else:
             seeds.append(cell.seed)
-            frames.append(results.frame(played.rows[row.name]))
+            own = {name: pl.lit(value, pl.Float64) for name, value in played.models.get(row.name, {}).items()}
+            frames.append(results.frame(played.rows[row.name]).with_columns(**own))
             labels = played.labels
     return SeedNumbers(tuple(seeds), tuple(frames), tuple(labels), tuple(dict.fromkeys(missing)))
 
