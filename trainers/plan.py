@@ -36,6 +36,7 @@ from ghar.trainers.dry_run import DryRun, Ids
 from ghar.trainers.memory import ModelShape, checkpoint_copy, estimate, processes_of, shape_of
 from ghar.trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
 from ghar.trainers.rl.trajectory import Row
+from ghar.trainers.stages import evaluated_variants, further_stages, needs_warm_up
 
 PROBED, PROBED_VARIANT = 24, 8  # episodes: of what the teacher plays, and of a variant with weights of its own
 TIMED = 1024  # tokens of a timed pass
@@ -164,6 +165,8 @@ def make_plan(config: Config, gpus: tuple[int, Device] | None = None) -> Plan:
         {name: sum(parts.values()) for name, parts in estimate(config, shape, processes, on=on, length=length).items()}
         for length in (None, counted.longest)
     )
+    if not needs_warm_up(system, config):
+        likely.pop("teacher", None)
     variants = probe_variants(system, config, shape)
     phases = tuple(phases_of(system, config, counted, speed, memory, processes, variants))
     device, free = (on.kind, free_memory(on.kind)) if gpus is None else (on.name, on.memory)
@@ -212,15 +215,16 @@ def phases_of(
         add("base", 0, base.steps * base.batch * call, memory["sft"])
     samples = min(warmup.samples, len(cases.train))
     rehearsed = 0.0 if system.training.examples else sum(system.training.rehearsal.values())  # episodes a sample
-    if system.training.examples is None:
+    warms_up = needs_warm_up(system, config)
+    if warms_up and system.training.examples is None:
         # between all right at once, each played with its opposite decisions too, and all wrong
         tries = samples * ((1 + warmup.attempts) / 2 + (0.5 if system.training.shaping else 0) + rehearsed)
         rule = warmup.teacher == "scripted"
         add("teacher", 0 if rule else tries, 0, memory.get("teacher", 0), rules=tries if rule else 0)
-    add("sft", 0, warmup.epochs * samples * (1 + rehearsed) * counted.tokens, memory["sft"])
-    evaluated = [system.variant(name) for name in config.eval.variants or system.listed]
-    asked = [variant.who for variant in evaluated]
-    for name in (name for name in system.training.stages if name in asked):
+    if warms_up:
+        add("sft", 0, warmup.epochs * samples * (1 + rehearsed) * counted.tokens, memory["sft"])
+    evaluated = evaluated_variants(system, config)
+    for name in further_stages(system, config):
         examples = system.training.stages[name](WORDS)
         tokens, valid = (_tokens(config, pairs) for pairs in (examples.train, examples.valid))
         epochs = examples.epochs or warmup.epochs
@@ -237,7 +241,7 @@ def phases_of(
         (tested + (fitted if variant.who != "base" else 0), (variants or {}).get(variant.name, counted))
         for variant in models
     ]
-    rules = (len(asked) - len(models)) * tested
+    rules = (len(evaluated) - len(models)) * tested
     add("evaluation", plays, 0, memory.get("evaluation", 0), rules=rules)
     return phases
 
@@ -255,8 +259,7 @@ def _tokens(config: Config, pairs: Sequence[Any]) -> float:
 
 def probe_variants(system: System[Any], config: Config, shape: ModelShape) -> dict[str, EpisodeCounts]:
     """Count the episodes of evaluated variants with weights of their own (`Training.stages`), which play otherwise."""
-    evaluated = [system.variant(name) for name in config.eval.variants or system.listed]
-    own = [variant for variant in evaluated if variant.who in system.training.stages]
+    own = [variant for variant in evaluated_variants(system, config) if variant.who in system.training.stages]
     return {variant.name: _count(system, variant, config, shape, PROBED_VARIANT) for variant in own}
 
 

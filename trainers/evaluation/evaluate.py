@@ -174,7 +174,8 @@ def evaluate_system(system: System[Any], config: Config, folder: RunFolder, resu
         summary = summary_of(system, config, rows, answered_by(system, run_stages, wanted)) | judged
         if run_stages.step is not None:
             summary["weights_step"] = checkpoint.step_number(run_stages.step)
-        sizes = (model_size(folder, config.model.path) for folder in _model_folders(config, run_stages))
+        folders = _model_folders(config, run_stages, system.training.stages)
+        sizes = (model_size(folder, config.model.path) for folder in folders)
         summary["model"] = next(filter(None, sizes), None)
         shutil.rmtree(parts)
         return summary
@@ -182,10 +183,11 @@ def evaluate_system(system: System[Any], config: Config, folder: RunFolder, resu
     return on_main(summed)
 
 
-def _model_folders(config: Config, run_stages: RunStages) -> list[Path]:
-    """Folders in which the model that answers may be saved."""
-    named = (config.eval.checkpoint, config.model.path)
-    return [run_stages.home / SFT, *(Path(name) for name in named if name is not None), run_stages.home / BASE]
+def _model_folders(config: Config, run_stages: RunStages, stages: Iterable[str]) -> list[Path]:
+    """Folders in which the model that answers may be saved. stages: of `Training.stages`."""
+    home, named = run_stages.home, (config.eval.checkpoint, config.model.path)
+    given = (Path(name) for name in named if name is not None)
+    return [home / SFT, *given, *(home / stage for stage in stages), home / BASE]
 
 
 def lean(folder: RunFolder, name: str) -> list[Row]:
