@@ -455,6 +455,7 @@ def show(config: Config) -> Plan | None:
 
     if int(os.environ.get("RANK", "0")):
         return None
+    systems.check_variants(config)
     print_scale(config)
     if (shape := shape_of(config)) is not None:  # before the cohort is read
         check_shape(json.loads(shape.architecture), config.engine.shared_by)

@@ -149,6 +149,7 @@ def train(config: Config, make_workers: MakeWorkers = local) -> None:
         raise BadInput(f"ray.max_staleness={config.ray.max_staleness} needs launch/train_ray.py: start that instead.")
     config = fitted(as_kept(config), int(os.environ.get("WORLD_SIZE", "1")))
     check_schedule(config.trainer)
+    systems.check_variants(config)
     if config.trainer.method == "plain":
         check_plain(config)
         with report_full_disk(Path(config.run_dir), AGAIN), explain_interrupt(AGAIN.capitalize()):

@@ -18,7 +18,7 @@ from ghar.envs.baseline_table import with_baselines
 from ghar.envs.few_shot import with_selected
 from ghar.envs.records import Records, of_credentialed
 from ghar.envs.rollout import derive_seed
-from ghar.envs.system import System, Variant
+from ghar.envs.system import RLLIB, System, Variant
 from ghar.errors import BadInput
 from ghar.llm.policy import Policy
 from ghar.metrics.policy import compare
@@ -59,6 +59,7 @@ def evaluate(config: Config) -> dict[str, Any]:
     model as it is. An evaluation on other data than the run's writes into a folder of its own, RUN/evaluations/NAME.
     Returns the summary.
     """
+    systems.check_variants(config)
     path = Path(config.run_dir)
     with ExitStack() as held, report_full_disk(path), together(None):
         use_cores(config.threads)
@@ -141,10 +142,10 @@ def with_rllib(system: System[Any], config: Config) -> System[Any]:
     path, decisions = Path(config.rllib.checkpoint), decisions_of(system)
 
     def with_policy(own: System[Any]) -> System[Any]:
-        variant = replace(own.variants[own.main], name="rllib", title="RLlib", who="rllib")
-        fixed = {**own.fixed, "rllib": lambda: load_policy(path, decisions)}
-        variants = {**own.variants, "rllib": variant}
-        report = replace(own.report, listed=(*own.listed, "rllib"))
+        variant = replace(own.variants[own.main], name=RLLIB, title="RLlib", who=RLLIB)
+        fixed = {**own.fixed, RLLIB: lambda: load_policy(path, decisions)}
+        variants = {**own.variants, RLLIB: variant}
+        report = replace(own.report, listed=(*own.listed, RLLIB))
         return replace(own, fixed=fixed, variants=variants, report=report)
 
     return system.adapt(with_policy)
