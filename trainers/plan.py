@@ -27,13 +27,15 @@ from ghar.envs.play import play, stage_of
 from ghar.envs.records import Records
 from ghar.envs.system import WORDS, DemoPretraining, System, Variant
 from ghar.errors import BadInput
+from ghar.heap import release_memory
 from ghar.llm.policy import Policy
 from ghar.llm.tensor_parallel import check_gpus, check_shape
 from ghar.llm.vllm_build import free_memory
 from ghar.trainers.activation_memory import architecture
 from ghar.trainers.base import packaged_base
 from ghar.trainers.dry_run import DryRun, Ids
-from ghar.trainers.memory import ModelShape, checkpoint_copy, estimate, processes_of, shape_of
+from ghar.trainers.evaluation.evaluate import table_of
+from ghar.trainers.memory import ModelShape, checkpoint_copy, estimate, processes_of, shape_of, without_teacher
 from ghar.trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
 from ghar.trainers.rl.trajectory import Row
 from ghar.trainers.stages import evaluated_variants, further_stages, needs_warm_up
@@ -121,6 +123,10 @@ class Plan:
     processes: int
 
     @property
+    def warms_up(self) -> bool:
+        return any(phase.name == "sft" for phase in self.phases)
+
+    @property
     def seconds(self) -> float | None:
         """Of all phases; None where they could not be timed."""
         every = [phase.seconds for phase in self.phases if phase.seconds is not None]
@@ -154,20 +160,19 @@ def make_plan(config: Config, gpus: tuple[int, Device] | None = None) -> Plan:
     if shape is None:
         raise BadInput(f"model.path={config.model.path} has no configuration that can be read: correct the path.")
     records = Records(config)
-    system = systems.build(records)
-    if not system.agents:
-        raise BadInput(f"system {system.name} has no agents, so there is nothing to train and to plan.")
-    counted = probe(system, config, shape)
-    held = psutil.Process().memory_info().rss  # libraries, data and indexes, before any weights
+    built = systems.build(records)
+    if not built.agents:
+        raise BadInput(f"system {built.name} has no agents, so there is nothing to train and to plan.")
+    system = table_of(built, records)
+    counted, variants = probe(system, config, shape), probe_variants(system, config, shape)
+    held = _held()
     speed = measure(config, shape, counted) if gpus is None else None
     processes, on = (processes_of(), this_device()) if gpus is None else gpus
+    asked = config if needs_warm_up(system, config) else without_teacher(config)
     memory, likely = (
-        {name: sum(parts.values()) for name, parts in estimate(config, shape, processes, on=on, length=length).items()}
-        for length in (None, counted.longest)
+        {name: sum(parts.values()) for name, parts in estimate(asked, shape, processes, on=on, length=length).items()}
+        for length in (None, longest_played(system, config, counted, variants))
     )
-    if not needs_warm_up(system, config):
-        likely.pop("teacher", None)
-    variants = probe_variants(system, config, shape)
     phases = tuple(phases_of(system, config, counted, speed, memory, processes, variants))
     device, free = (on.kind, free_memory(on.kind)) if gpus is None else (on.name, on.memory)
     copied = checkpoint_copy(config, shape, processes)
@@ -176,7 +181,25 @@ def make_plan(config: Config, gpus: tuple[int, Device] | None = None) -> Plan:
     workers = config.engine.shared_by if config.engine.shared_by > 1 else 0
     beside = LIBRARIES * (1 + workers) + shape.weights * _item(config) + copied  # a GPU
     host = beside if on.kind == "cuda" else held + max(likely.values())
-    return Plan(phases, host, _disk(system, config, shape, counted), device, free, processes)
+    return Plan(phases, host, disk_of(system, config, shape, counted, variants), device, free, processes)
+
+
+def _held() -> int:
+    """Bytes of this process with the libraries, data and indexes of a training, before any weights."""
+    import ghar.trainers.sft.trainer  # noqa: F401  # TRL, which a training imports last
+
+    release_memory()
+    return psutil.Process().memory_info().rss
+
+
+def longest_played(
+    system: System[Any], config: Config, counted: EpisodeCounts, variants: Mapping[str, EpisodeCounts]
+) -> int | None:
+    """Tokens of the longest prompt and reply that the run plays, as the probes saw them; see `EpisodeCounts`."""
+    models = [variant.name for variant in evaluated_variants(system, config) if system.asks_model(variant)]
+    as_taught = needs_warm_up(system, config) or not variants.keys() >= set(models)
+    probed = [*variants.values(), *([counted] if as_taught else [])]
+    return max((of.longest for of in probed if of.longest is not None), default=None)
 
 
 def phases_of(
@@ -241,7 +264,7 @@ def phases_of(
         (tested + (fitted if variant.who != "base" else 0), (variants or {}).get(variant.name, counted))
         for variant in models
     ]
-    rules = (len(evaluated) - len(models)) * tested
+    rules = sum(variant.who in system.fixed for variant in evaluated) * tested  # what asks no one is fitted, not played
     add("evaluation", plays, 0, memory.get("evaluation", 0), rules=rules)
     return phases
 
@@ -428,16 +451,28 @@ def _item(config: Config) -> int:
     return 4 if config.model.dtype == "float32" else 2
 
 
-def _disk(system: System[Any], config: Config, shape: ModelShape, counted: EpisodeCounts) -> float:
-    """Base of the demo, the policy after SFT (with LoRA its adapter), checkpoints on the way, episodes."""
+def disk_of(
+    system: System[Any],
+    config: Config,
+    shape: ModelShape,
+    counted: EpisodeCounts,
+    variants: Mapping[str, EpisodeCounts],
+) -> float:
+    """Bytes of the demo's base, a model after each SFT (with LoRA its adapter), checkpoints on the way, episodes.
+
+    variants: as in `phases_of`. An episode's row has about six characters a token; of one that asks no one none.
+    """
     lora, item = config.model.finetune == "lora", _item(config)
     trained = (config.model.lora_rank or 0) * shape.ends if lora else shape.weights
-    models = (int(config.model.kind == "demo") + int(not lora)) * shape.weights * item + (4 * trained if lora else 0)
+    made = int(needs_warm_up(system, config)) + len(further_stages(system, config))
+    models = int(config.model.kind == "demo") * shape.weights * item + made * trained * (4 if lora else item)
     warmup = 2 * trained * (item + 8)
     kept = (config.keep_last + 2) * trained * (item + 8) if config.trainer.rl.updates else 0
-    names = config.eval.variants or system.listed
-    episodes = len(names) * len(system.cases.test) * (6 * counted.tokens + 2000)  # characters
-    return models + max(warmup, kept) + episodes
+    rows = [
+        6 * variants.get(variant.name, counted).tokens * bool(variant.who) + 2000
+        for variant in evaluated_variants(system, config)
+    ]
+    return models + max(warmup, kept) + len(system.cases.test) * sum(rows)
 
 
 def _short(number: float) -> str:
@@ -467,7 +502,7 @@ def show(config: Config) -> Plan | None:
     plan = make_plan(config)
     print(plan.text())
     print(f"Host memory free: {psutil.virtual_memory().available / GIB:.1f} GiB.")
-    check_machine(config)
+    check_machine(config if plan.warms_up else without_teacher(config))
     return plan
 
 
@@ -496,5 +531,5 @@ def _show_elsewhere(config: Config, gpus: str) -> Plan:
     print(f"deepspeed={config.deepspeed.zero}. Hours are not known: {on.name} is not here to be timed.")
     shape = shape_of(config)
     assert shape is not None  # `make_plan`
-    check_memory(config, shape, processes, on.memory, on)
+    check_memory(config if plan.warms_up else without_teacher(config), shape, processes, on.memory, on)
     return plan

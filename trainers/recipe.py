@@ -32,6 +32,7 @@ from ghar.envs.play import stage_of
 from ghar.envs.records import Records, of_credentialed
 from ghar.envs.system import DemoPretraining, System
 from ghar.errors import BadInput
+from ghar.heap import release_memory
 from ghar.interrupt import explain_interrupt
 from ghar.metrics.logger import Logger, start_logger
 from ghar.metrics.runfolder import RunFolder
@@ -42,7 +43,7 @@ from ghar.trainers.evaluation.evaluate import evaluate_system, table_of
 from ghar.trainers.evaluation.leakage import audited, by_rarity, keep_groups
 from ghar.trainers.evaluation.report import conclude, report
 from ghar.trainers.evaluation.weights import RunStages, identity, load_base, make_actor
-from ghar.trainers.memory import check_machine, fitted, room_for_copy
+from ghar.trainers.memory import check_machine, fitted, room_for_copy, without_teacher
 from ghar.trainers.plain import check as check_plain
 from ghar.trainers.plain import train as train_plain
 from ghar.trainers.rl.loop import reinforce
@@ -58,7 +59,7 @@ from ghar.trainers.sft.distill import learn
 from ghar.trainers.sft.examples import TrainingExamples, read_examples, write_examples
 from ghar.trainers.sft.pairs import TokenExample, tokenise_examples
 from ghar.trainers.sft.run import SFTResult, metrics_row
-from ghar.trainers.stages import evaluated_variants, further_stages, needs_warm_up
+from ghar.trainers.stages import evaluated_variants, further_stages, may_need_none, needs_warm_up
 from ghar.trainers.teacher import taught
 
 PHASES = {
@@ -131,13 +132,14 @@ class TrainingRun:
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
-        """Say which phase begins, of how many, and count its seconds."""
+        """Say which phase begins, of how many, and count its seconds; its freed memory is not the next one's burden."""
         if phase in self.phases and rank() == 0:
             title = RFT if phase == "rl" and self.config.trainer.method == "rft" else PHASES[phase]
             print(f"{self.phases.index(phase) + 1}/{len(self.phases)} {title}", flush=True)
         start = time.monotonic()
         yield
         self.seconds[phase] = time.monotonic() - start
+        release_memory()
 
 
 def train(config: Config, make_workers: MakeWorkers = local) -> None:
@@ -169,7 +171,7 @@ def _in_folder(config: Config, make_workers: MakeWorkers) -> None:
         keep_log(config)  # of every process
         on_main(lambda: hold(held, path))
         on_main(lambda: print_scale(config))
-        on_main(lambda: check_machine(config))
+        on_main(lambda: check_machine(without_teacher(config) if may_need_none(config) else config))
         opened = on_main(lambda: open_run(config))
         if opened is None:
             on_main(lambda: print(f"Report: {report(path)}"))
@@ -190,6 +192,8 @@ def _train(config: Config, folder: RunFolder, resumed: bool, make_workers: MakeW
         table = main_first(lambda: table_of(system, records))
         for name in config.eval.variants or ():
             table.variant(name)  # before hours of training, not after
+        if may_need_none(config) and needs_warm_up(table, config):
+            on_main(lambda: check_machine(config))  # with its teacher
         on_main(lambda: hold_data(folder, data_print(system, records)))
         on_main(lambda: hold_schedule(folder, config.trainer.rl))
     logger, seconds = _logger(config, system, folder), {"data": time.monotonic() - start}
@@ -293,7 +297,7 @@ def _teach(run: TrainingRun, model: Any, tokenizer: Any, kept: Path) -> None:
         if system.training.examples is not None:
             on_main(lambda: write_examples(kept, _own_examples(system, tokenizer)))
         else:
-            taught(system, run.config, tokenizer, kept)
+            taught(system, run.config, model, tokenizer, kept)
     about = on_main(lambda: read_examples(kept).about)
     on_main(lambda: print("Training examples: " + ", ".join(f"{name} {number}" for name, number in about.items())))
 

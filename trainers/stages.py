@@ -21,6 +21,11 @@ def further_stages(system: System[Any], config: Config) -> list[str]:
     return [name for name in system.training.stages if name in asked]
 
 
+def may_need_none(config: Config) -> bool:
+    """Return whether a run may leave the warm-up out, as far as the configuration tells before its system is built."""
+    return config.eval.variants is not None and not config.trainer.rl.updates
+
+
 def needs_warm_up(system: System[Any], config: Config) -> bool:
     """Return whether a run uses the policy of the warm-up: in RL, or for an evaluated variant.
 

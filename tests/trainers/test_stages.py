@@ -19,7 +19,7 @@ from ghar.trainers.evaluation.evaluate import evaluate
 from ghar.trainers.plan import EpisodeCounts, phases_of
 from ghar.trainers.recipe import train
 from ghar.trainers.runs.fork_run import begin_from
-from ghar.trainers.stages import further_stages, needs_warm_up
+from ghar.trainers.stages import further_stages, may_need_none, needs_warm_up
 
 SHORT = (
     "+experiment=mimic4_los", "threads=1", "data.patients=120", "model.hidden=32", "model.layers=2",
@@ -52,9 +52,9 @@ def system(*stages: str) -> System[Any]:
 def test_who_uses_the_warm_up(variants: str, updates: int, stages: list[str], needed: bool) -> None:
     config = load([f"eval.variants=[{variants}]", f"trainer.rl.updates={updates}"])
     assert further_stages(system("one", "other"), config) == stages
-    assert needs_warm_up(system("one", "other"), config) == needed
+    assert needs_warm_up(system("one", "other"), config) == needed and (needed or may_need_none(config))
     everything = replace(config, eval=replace(config.eval, variants=None))
-    assert needs_warm_up(system("one", "other"), everything)
+    assert needs_warm_up(system("one", "other"), everything) and not may_need_none(everything)
     with pytest.raises(BadInput, match=r"no variant onne.*Did you mean one\?"):
         needs_warm_up(system("one"), load(["eval.variants=[onne]"]))
 
@@ -73,8 +73,10 @@ def test_a_run_of_label_only_sft_plays_no_teacher(
     cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ghar.trainers.recipe.taught", lambda *_: pytest.fail("the teacher plays"))
+    planned: list[str] = []
+    monkeypatch.setattr("ghar.trainers.recipe.check_machine", lambda own: planned.append(own.trainer.warmup.teacher))
     run = tmp_path / "run"
-    train(short(run, cache))
+    train(short(run, cache, "trainer.warmup.teacher=too-large"))
     printed = capsys.readouterr().out
     assert f"The warm-up is left out: trainer.rl.updates=0, and no variant uses it ({STAGE}, usual)." in printed
     assert "1/2 base model" in printed and "2/2 evaluation" in printed
@@ -82,7 +84,7 @@ def test_a_run_of_label_only_sft_plays_no_teacher(
     assert (kept / "base").is_dir() and (kept / STAGE).is_dir() and not any((kept / name).exists() for name in WARM_UP)
     assert set(summary["time"]) == {"data", "base", STAGE, "evaluation"}
     assert summary["answered_by"] == {STAGE: STAGE, "usual": "no one"} and summary["model"]["parameters"] > 0
-    assert summary["lessons"] == {} and summary["trained_on"]["SFT replies"] == 0
+    assert planned == ["scripted"] and summary["lessons"] == {} and summary["trained_on"]["SFT replies"] == 0
 
     again = evaluate(short(run, cache))
     assert again["policies"][STAGE]["accuracy"] == summary["policies"][STAGE]["accuracy"]

@@ -20,6 +20,7 @@ from ghar.envs.records import Records, of_credentialed
 from ghar.envs.rollout import derive_seed
 from ghar.envs.system import RLLIB, System, Variant
 from ghar.errors import BadInput
+from ghar.heap import release_memory
 from ghar.llm.policy import Policy
 from ghar.metrics.policy import compare
 from ghar.metrics.runfolder import RunFolder, write_whole
@@ -30,7 +31,15 @@ from ghar.trainers.evaluation.playing import EvaluationRun, has_probabilities, t
 from ghar.trainers.evaluation.predictions import samples_of, write_predictions
 from ghar.trainers.evaluation.report import conclude
 from ghar.trainers.evaluation.train_test_overlap import check_overlap
-from ghar.trainers.evaluation.weights import LAST, RunStages, answering, find, lacking_variants, without_variants
+from ghar.trainers.evaluation.weights import (
+    LAST,
+    AnsweringModel,
+    RunStages,
+    answering,
+    find,
+    lacking_variants,
+    without_variants,
+)
 from ghar.trainers.memory import check_machine
 from ghar.trainers.rows import Row, running_of, summarise
 from ghar.trainers.runs import checkpoint
@@ -229,7 +238,7 @@ def played(
         if judged is not None:
             judged |= _judged(home, None)
         return
-    with answering(config, system, run_stages, named) as opened:
+    with answering(config, system, run_stages) as opened:
         for stage in stages:
             with opened(stage) as answers:
                 own = system.read_by(answers.reader)
@@ -238,15 +247,25 @@ def played(
                     judged |= _judged(home, None if judge is None else partial(judge, answers.policy))
                 playing = EvaluationRun(own, config, running, home)
                 yield from _by_rules(playing, [v for v in wanted if not stage_for[v.name] and stage == stages[0]])
-                ranker = None
-                if answers.ranker is not None and system.report.answer is None:
-                    ranker = partial(answers.ranker, labels=system.task.labels)
-                for variant in (v for v in wanted if stage_for[v.name] == stage):
-                    read = playing.play(variant, answers.policy, "test", ranker)
-                    extra = {}
-                    if temperatures and stage != "base" and ranker is not None and has_probabilities(read()):
-                        extra = playing.fitted(variant, answers.policy, ranker)
-                    yield variant.name, with_all(extra, read())
+                asked, fits = [v for v in wanted if stage_for[v.name] == stage], temperatures and stage != "base"
+                yield from _by_model(playing, asked, answers, fits)
+            del own, playing, answers  # and the model with them, before that of the next stage is loaded
+            release_memory()
+
+
+def _by_model(
+    playing: EvaluationRun, wanted: Sequence[Variant], answers: AnsweringModel, temperatures: bool
+) -> Iterator[tuple[str, Iterable[Row]]]:
+    """The rows of variants that one model answers. temperatures: see `played`."""
+    system, ranker = playing.system, None
+    if answers.ranker is not None and system.report.answer is None:
+        ranker = partial(answers.ranker, labels=system.task.labels)
+    for variant in wanted:
+        read = playing.play(variant, answers.policy, "test", ranker)
+        extra = {}
+        if temperatures and ranker is not None and has_probabilities(read()):
+            extra = playing.fitted(variant, answers.policy, ranker)
+        yield variant.name, with_all(extra, read())
 
 
 def _judged(home: Path, ask: Callable[[], dict[str, Any]] | None) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -122,25 +122,28 @@ def load_base(config: Config, system: System[Any], run_stages: RunStages) -> tup
 
 
 @contextmanager
-def answering(
-    config: Config, system: System[Any], run_stages: RunStages, stages: set[str]
-) -> Iterator[Callable[[str], Any]]:
-    """For the duration, a function from a stage among `stages` to a context manager of `AnsweringModel`.
+def answering(config: Config, system: System[Any], run_stages: RunStages) -> Iterator[Callable[[str], Any]]:
+    """For the duration, a function from a stage to a context manager of `AnsweringModel`.
 
-    "sft" and "trained" share one engine; others have their own, built when asked for. A server answers for all.
+    "sft" and "trained" share one engine; others have their own. Each is built when it is asked for, so that one model
+    is in memory where these two are asked last. A server answers for all.
     """
     if not config.engine.loads_weights:
         with without_weights(config, system.origin.credentialed) as engine:
             yield lambda stage: _given(AnsweringModel(EnginePolicy(engine, 0, config.env.decisions), WORDS, None))
         return
-    shared = _Shared(config, system.agents, run_stages) if stages & set(LAST) else None
-    try:
-        yield lambda stage: (
-            shared.stage(stage) if shared and stage in LAST else _saved(config, system, run_stages, stage)
-        )
-    finally:
-        if shared is not None:
-            shared.engine.close()
+    with ExitStack() as held:
+        made: list[_Shared] = []
+
+        def opened(stage: str) -> Any:
+            if stage not in LAST:
+                return _saved(config, system, run_stages, stage)
+            if not made:
+                made.append(_Shared(config, system.agents, run_stages))
+                held.callback(made[0].engine.close)
+            return made[0].stage(stage)
+
+        yield opened
 
 
 @contextmanager
