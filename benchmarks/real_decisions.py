@@ -89,7 +89,7 @@ def _rows(home: Path, demo: str, name: str, patients: int, more: Sequence[str]) 
     use_cores(config.threads)
     system = systems.build(Records(config))
     variant = replace(system.variants[system.main], who="base")
-    with answering(config, system, find(config), {"base"}) as stage, stage("base") as model:
+    with answering(config, system, find(config)) as stage, stage("base") as model:
         read = _observed(system.read_by(model.reader), patients)
         return list(EvaluationRun(read, config, None, home).play(variant, model.policy, "test")())
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from ghar.config import Config
 from ghar.envs import system as systems
 from ghar.envs.records import Records
 from ghar.envs.system import System, Variant
@@ -69,6 +70,11 @@ def with_baselines(system: System[Any], records: Records) -> System[Any]:
     own: Any = systems.settings_of(name)(name=name)
     guest = systems.build(type(records)(replace(records.config, system=own)))
     return system.adapt(partial(_joined, guest))
+
+
+def borrowed_names(name: str, config: Config) -> tuple[str, ...]:
+    """List the variants that the system `name` may lend (`with_baselines`), before any table is read."""
+    return systems.variant_names(replace(config, system=systems.settings_of(name)(name=name))) or ()
 
 
 def _joined(guest: System[Any], host: System[Any]) -> System[Any]:

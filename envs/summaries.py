@@ -11,10 +11,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from ghar.data.tasks.question_files import MEDQA
 from ghar.data.tasks.samples import TextSample
 from ghar.data.tasks.splits import Splits
-from ghar.data.tasks.summary_files import WRITTEN, SummarisedText
+from ghar.data.tasks.summary_files import SUMMARY, WRITTEN, SummarisedText
 from ghar.envs.case import Case
+from ghar.envs.questions import USUAL
 from ghar.envs.records import Records
 from ghar.envs.system import Reader, System, Variant
 from ghar.episode import Act, Episode, Reply
@@ -28,6 +30,7 @@ from ghar.rewards.outcome import with_likeness
 LIKENESS = ("rouge_1", "rouge_2", "rouge_l", "sari", "bleu_4")
 OF_LABELS = ("usual", "label_patients", "other_patients")  # counts of answers that a text has not
 LEAD = "lead"  # the trivial baseline: the first words of a text as its summary
+TRIVIAL = {MEDQA: (USUAL,), SUMMARY: (LEAD,)}  # the variants that `with_usual` and `with_summaries` add, by task
 
 
 def summary_cases(records: Records, reader: Reader) -> Splits[Case]:

@@ -2,7 +2,8 @@
 
 A room (envs/NAME/, or a user's own module) has two names: `Settings`, a frozen dataclass of its keys whose first field
 is `name: str`, and `build(records, settings) -> System`, which reads the records without any model. `system=NAME`
-imports envs.NAME; a name with a dot is imported as it stands. Nothing has to be registered. A room whose tasks are its
+imports envs.NAME; a name with a dot is imported as it stands. Nothing has to be registered. With `variant_names(config,
+settings)` beside `build` a wrong name in eval.variants is refused before tables are read. A room whose tasks are its
 own may have `drawn(records, settings) -> (task, splits)`, for statistics of samples that `build` would first encode.
 """
 
@@ -27,11 +28,13 @@ from ghar.provenance import UNKNOWN, Provenance
 from ghar.rewards.compose import EpisodeReward
 
 if TYPE_CHECKING:
+    from ghar.config import Config
     from ghar.data.cohort import Task
     from ghar.data.tasks.splits import Splits
     from ghar.envs.records import Records
 
 STAGES = ("trained", "sft", "base")  # whose weights a variant can ask for
+RLLIB = "rllib"  # the variant that rllib.checkpoint plays
 
 
 def mark_of(case: Any) -> bool:
@@ -274,9 +277,7 @@ class System(Generic[R]):
     def variant(self, name: str) -> Variant:
         """BadInput, with all names and the nearest, for one that it has not."""
         if name not in self.variants:
-            near = nearest(name, list(self.variants))
-            guess = f" Did you mean {near}?" if near else ""
-            raise BadInput(f"system {self.name} has no variant {name}: choose among {', '.join(self.variants)}.{guess}")
+            raise BadInput(_unknown_variant(self.name, name, list(self.variants)))
         return self.variants[name]
 
     def teacher_variant(self) -> Variant:
@@ -318,6 +319,32 @@ def settings_of(name: str) -> type:
     if not hasattr(module, "Settings"):
         raise BadInput(f"system={name}: {module.__name__} has no Settings; see envs/system.py.")
     return module.Settings
+
+
+def _unknown_variant(system: str, name: str, valid: Sequence[str]) -> str:
+    near = nearest(name, valid)
+    guess = f" Did you mean {near}?" if near else ""
+    return f"system {system} has no variant {name}: choose among {', '.join(valid)}.{guess}"
+
+
+def variant_names(config: Config) -> tuple[str, ...] | None:
+    """List the variants that the configured system may have, before any table is read, by `variant_names(config,
+    settings)` beside its `build`; None where it has no such function. Some data lack a few of them."""
+    settings = config.system
+    listed = getattr(room(settings.name, "build"), "variant_names", None)
+    return None if listed is None else tuple(listed(config, settings))
+
+
+def check_variants(config: Config) -> None:
+    """BadInput, with the nearest name, for an entry of eval.variants that the system has on no data. What the data
+    decide is left to `System.variant`."""
+    if config.eval.variants is None or (own := variant_names(config)) is None:
+        return
+    valid = [*own, *((RLLIB,) if config.rllib is not None and config.rllib.checkpoint is not None else ())]
+    for name in config.eval.variants:
+        plain, _, selector = name.partition("_with_")  # few_shot.py: VARIANT_with_ROOM.SELECTOR
+        if (plain if "." in selector else name) not in valid:
+            raise BadInput(_unknown_variant(config.system.name, name, valid))
 
 
 def drawn_samples(records: Records) -> tuple[Task, Splits[Any]]:

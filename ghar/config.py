@@ -266,7 +266,9 @@ class WarmupConfig:
 class RlConfig:
     """Multi-agent PPO (Eqs. 16-18)."""
 
-    updates: Natural  # of the policy; 0 leaves it as the warm-up made it
+    # of the policy; 0 leaves it as the warm-up made it, and leaves the warm-up out where no variant of eval.variants
+    # uses it (label-only SFT has weights of its own)
+    updates: Natural
     episodes: Count  # per update: the one definition of a batch
     dynamic: bool  # leave out patients whose attempts all earned the same
     attempts: Count  # times each patient of a batch is played; estimators by group compare them

@@ -176,7 +176,7 @@ def load(run: str | Path, variant: str | None = None, base: str | Path | None = 
     stage = run_stages.names(chosen.who)
     if stage == "base" and chosen.who != "base":
         raise BadInput(f"{run} holds no trained weights for {chosen.name}: train the run first.")
-    opened = held.enter_context(answering(config, system, run_stages, {stage}))
+    opened = held.enter_context(answering(config, system, run_stages))
     answers = held.enter_context(opened(stage))
     own = system.read_by(answers.reader)
     chosen = own.prepare(chosen, answers.policy)

@@ -154,13 +154,22 @@ def estimate(
     if training:
         teacher = _teacher(config, shape)
         if teacher is not None:
-            phases["teacher"] = _played(config, teacher, on, read(teacher))
+            student = {} if teacher is shape else {"student": shape.weights * _item(config)}
+            phases["teacher"] = _played(config, teacher, on, read(teacher)) | student
         phases["sft"] = _sft(config, shape, processes, on, own)
         if config.trainer.rl.updates:
             phases["rl"] = _rl(config, shape, processes, on, own)
     if config.engine.loads_weights:
         phases["evaluation"] = _played(config, shape, on, own)
+        if config.trainer.rl.updates:
+            phases["evaluation"]["weights"] += _folded(config, shape)
     return phases
+
+
+def without_teacher(config: Config) -> Config:
+    """The configuration that `estimate` reads of a run whose warm-up is left out."""
+    warmup = replace(config.trainer.warmup, teacher="scripted")
+    return replace(config, trainer=replace(config.trainer, warmup=warmup))
 
 
 def _teacher(config: Config, shape: ModelShape) -> ModelShape | None:
@@ -171,6 +180,11 @@ def _teacher(config: Config, shape: ModelShape) -> ModelShape | None:
     if name == config.model.path:
         return shape
     return shape_of(replace(config, model=replace(config.model, kind="pretrained", path=name)))
+
+
+def _folded(config: Config, shape: ModelShape) -> float:
+    """Bytes of the base's weights as they were, while adapters are folded into them."""
+    return shape.linear * _item(config) if config.model.finetune == "lora" else 0
 
 
 def _played(config: Config, shape: ModelShape, on: Device, length: int) -> Need:
@@ -191,7 +205,8 @@ def _engine(config: Config, shape: ModelShape, on: Device, length: int) -> Need:
         return {"engine": held if engine.memory is None else engine.memory * _gpu_memory(on)}
     rows = min(engine.max_batch, max(1, read_at_once(on.kind) // length))
     reading = activations(_pass("rollout", config, shape, rows, rows * length))
-    return {"engine": (engine.max_batch * length + KEPT) * shape.cached * item + reading}
+    # a batch's rows stand twice while what they begin alike with is taken over from what is kept
+    return {"engine": (2 * engine.max_batch * length + KEPT) * shape.cached * item + reading}
 
 
 def longest(config: Config, shape: ModelShape) -> int:
@@ -215,8 +230,7 @@ def _sft(config: Config, shape: ModelShape, processes: int, on: Device, length: 
 
 def _rl(config: Config, shape: ModelShape, processes: int, on: Device, length: int) -> Need:
     """Besides training there are rollouts without gradients: adapters folded into a copy, all weights of ZeRO-3."""
-    model, rl = config.model, config.trainer.rl
-    lora, item = model.finetune == "lora", _item(config)
+    rl, lora = config.trainer.rl, config.model.finetune == "lora"
     # full fine-tuning keeps a copy as its reference
     copies = 2 if not lora and (rl.kl > 0 or "eq16" in rl.as_printed) else 1
     lines = tree_lines(rl.micro_tokens, length)
@@ -228,7 +242,7 @@ def _rl(config: Config, shape: ModelShape, processes: int, on: Device, length: i
         # plain, it has gradients when the policy has none; ZeRO keeps room for either's
         need["critic"] = own["weights"] + own["optimiser"] + (own["gradients"] if config.deepspeed.stage else 0)
         read = (need["weights"] + own["weights"]) * processes if config.deepspeed.stage == 3 else 0
-    play = (shape.linear * item if lora else 0) + (need["weights"] * processes if config.deepspeed.stage == 3 else 0)
+    play = _folded(config, shape) + (need["weights"] * processes if config.deepspeed.stage == 3 else 0)
     played = _engine(config, shape, on, length)["engine"]
     if config.engine.kind == "vllm":
         need["engine"] = played

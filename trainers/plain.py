@@ -86,7 +86,7 @@ def train(config: Config, folder: RunFolder) -> None:
     system = system.read_by(reader_of(tokenizer, model))
 
     # 3. SFT on a teacher's right episodes (Algorithm 1's starting policy); they are also the references of Eq. 15
-    pairs, references = imitate(system, config, tokenizer)
+    pairs, references = imitate(system, config, model, tokenizer)
     for step, loss in enumerate(fine_tune(model, pairs, config), start=1):
         folder.log({"phase": "sft", "step": step, "train/loss": loss})
     save_model(model, tokenizer, folder.path / "checkpoints" / SFT, system.origin.credentialed)
@@ -153,9 +153,11 @@ def save(
 # ------------------------------------------------------------------------------------------------ SFT
 
 
-def imitate(system: System[Any], config: Config, tokenizer: Any) -> tuple[list[TokenExample], dict[str, Any]]:
+def imitate(
+    system: System[Any], config: Config, model: Any, tokenizer: Any
+) -> tuple[list[TokenExample], dict[str, Any]]:
     """The teacher's right episodes as (prompt ids, reply ids), and references by sample (trainers/sft/warmup.py)."""
-    with teaching(config, system) as teacher:
+    with teaching(config, system, (model, tokenizer)) as teacher:
         right = sample_references(system, config, teacher, teacher_cases(system, config))
     if not right.accepted:
         raise BadInput("trainer.warmup.teacher was right in no sample: raise trainer.warmup.samples or attempts.")

@@ -27,15 +27,18 @@ from ghar.envs.play import play, stage_of
 from ghar.envs.records import Records
 from ghar.envs.system import WORDS, DemoPretraining, System, Variant
 from ghar.errors import BadInput
+from ghar.heap import release_memory
 from ghar.llm.policy import Policy
 from ghar.llm.tensor_parallel import check_gpus, check_shape
 from ghar.llm.vllm_build import free_memory
 from ghar.trainers.activation_memory import architecture
 from ghar.trainers.base import packaged_base
 from ghar.trainers.dry_run import DryRun, Ids
-from ghar.trainers.memory import ModelShape, checkpoint_copy, estimate, processes_of, shape_of
+from ghar.trainers.evaluation.evaluate import table_of
+from ghar.trainers.memory import ModelShape, checkpoint_copy, estimate, processes_of, shape_of, without_teacher
 from ghar.trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
 from ghar.trainers.rl.trajectory import Row
+from ghar.trainers.stages import evaluated_variants, further_stages, needs_warm_up
 
 PROBED, PROBED_VARIANT = 24, 8  # episodes: of what the teacher plays, and of a variant with weights of its own
 TIMED = 1024  # tokens of a timed pass
@@ -120,6 +123,10 @@ class Plan:
     processes: int
 
     @property
+    def warms_up(self) -> bool:
+        return any(phase.name == "sft" for phase in self.phases)
+
+    @property
     def seconds(self) -> float | None:
         """Of all phases; None where they could not be timed."""
         every = [phase.seconds for phase in self.phases if phase.seconds is not None]
@@ -153,18 +160,19 @@ def make_plan(config: Config, gpus: tuple[int, Device] | None = None) -> Plan:
     if shape is None:
         raise BadInput(f"model.path={config.model.path} has no configuration that can be read: correct the path.")
     records = Records(config)
-    system = systems.build(records)
-    if not system.agents:
-        raise BadInput(f"system {system.name} has no agents, so there is nothing to train and to plan.")
-    counted = probe(system, config, shape)
-    held = psutil.Process().memory_info().rss  # libraries, data and indexes, before any weights
+    built = systems.build(records)
+    if not built.agents:
+        raise BadInput(f"system {built.name} has no agents, so there is nothing to train and to plan.")
+    system = table_of(built, records)
+    counted, variants = probe(system, config, shape), probe_variants(system, config, shape)
+    held = _held()
     speed = measure(config, shape, counted) if gpus is None else None
     processes, on = (processes_of(), this_device()) if gpus is None else gpus
+    asked = config if needs_warm_up(system, config) else without_teacher(config)
     memory, likely = (
-        {name: sum(parts.values()) for name, parts in estimate(config, shape, processes, on=on, length=length).items()}
-        for length in (None, counted.longest)
+        {name: sum(parts.values()) for name, parts in estimate(asked, shape, processes, on=on, length=length).items()}
+        for length in (None, longest_played(system, config, counted, variants))
     )
-    variants = probe_variants(system, config, shape)
     phases = tuple(phases_of(system, config, counted, speed, memory, processes, variants))
     device, free = (on.kind, free_memory(on.kind)) if gpus is None else (on.name, on.memory)
     copied = checkpoint_copy(config, shape, processes)
@@ -173,7 +181,25 @@ def make_plan(config: Config, gpus: tuple[int, Device] | None = None) -> Plan:
     workers = config.engine.shared_by if config.engine.shared_by > 1 else 0
     beside = LIBRARIES * (1 + workers) + shape.weights * _item(config) + copied  # a GPU
     host = beside if on.kind == "cuda" else held + max(likely.values())
-    return Plan(phases, host, _disk(system, config, shape, counted), device, free, processes)
+    return Plan(phases, host, disk_of(system, config, shape, counted, variants), device, free, processes)
+
+
+def _held() -> int:
+    """Bytes of this process with the libraries, data and indexes of a training, before any weights."""
+    import ghar.trainers.sft.trainer  # noqa: F401  # TRL, which a training imports last
+
+    release_memory()
+    return psutil.Process().memory_info().rss
+
+
+def longest_played(
+    system: System[Any], config: Config, counted: EpisodeCounts, variants: Mapping[str, EpisodeCounts]
+) -> int | None:
+    """Tokens of the longest prompt and reply that the run plays, as the probes saw them; see `EpisodeCounts`."""
+    models = [variant.name for variant in evaluated_variants(system, config) if system.asks_model(variant)]
+    as_taught = needs_warm_up(system, config) or not variants.keys() >= set(models)
+    probed = [*variants.values(), *([counted] if as_taught else [])]
+    return max((of.longest for of in probed if of.longest is not None), default=None)
 
 
 def phases_of(
@@ -212,15 +238,16 @@ def phases_of(
         add("base", 0, base.steps * base.batch * call, memory["sft"])
     samples = min(warmup.samples, len(cases.train))
     rehearsed = 0.0 if system.training.examples else sum(system.training.rehearsal.values())  # episodes a sample
-    if system.training.examples is None:
+    warms_up = needs_warm_up(system, config)
+    if warms_up and system.training.examples is None:
         # between all right at once, each played with its opposite decisions too, and all wrong
         tries = samples * ((1 + warmup.attempts) / 2 + (0.5 if system.training.shaping else 0) + rehearsed)
         rule = warmup.teacher == "scripted"
         add("teacher", 0 if rule else tries, 0, memory.get("teacher", 0), rules=tries if rule else 0)
-    add("sft", 0, warmup.epochs * samples * (1 + rehearsed) * counted.tokens, memory["sft"])
-    evaluated = [system.variant(name) for name in config.eval.variants or system.listed]
-    asked = [variant.who for variant in evaluated]
-    for name in (name for name in system.training.stages if name in asked):
+    if warms_up:
+        add("sft", 0, warmup.epochs * samples * (1 + rehearsed) * counted.tokens, memory["sft"])
+    evaluated = evaluated_variants(system, config)
+    for name in further_stages(system, config):
         examples = system.training.stages[name](WORDS)
         tokens, valid = (_tokens(config, pairs) for pairs in (examples.train, examples.valid))
         epochs = examples.epochs or warmup.epochs
@@ -237,7 +264,7 @@ def phases_of(
         (tested + (fitted if variant.who != "base" else 0), (variants or {}).get(variant.name, counted))
         for variant in models
     ]
-    rules = (len(asked) - len(models)) * tested
+    rules = sum(variant.who in system.fixed for variant in evaluated) * tested  # what asks no one is fitted, not played
     add("evaluation", plays, 0, memory.get("evaluation", 0), rules=rules)
     return phases
 
@@ -255,8 +282,7 @@ def _tokens(config: Config, pairs: Sequence[Any]) -> float:
 
 def probe_variants(system: System[Any], config: Config, shape: ModelShape) -> dict[str, EpisodeCounts]:
     """Count the episodes of evaluated variants with weights of their own (`Training.stages`), which play otherwise."""
-    evaluated = [system.variant(name) for name in config.eval.variants or system.listed]
-    own = [variant for variant in evaluated if variant.who in system.training.stages]
+    own = [variant for variant in evaluated_variants(system, config) if variant.who in system.training.stages]
     return {variant.name: _count(system, variant, config, shape, PROBED_VARIANT) for variant in own}
 
 
@@ -425,16 +451,28 @@ def _item(config: Config) -> int:
     return 4 if config.model.dtype == "float32" else 2
 
 
-def _disk(system: System[Any], config: Config, shape: ModelShape, counted: EpisodeCounts) -> float:
-    """Base of the demo, the policy after SFT (with LoRA its adapter), checkpoints on the way, episodes."""
+def disk_of(
+    system: System[Any],
+    config: Config,
+    shape: ModelShape,
+    counted: EpisodeCounts,
+    variants: Mapping[str, EpisodeCounts],
+) -> float:
+    """Bytes of the demo's base, a model after each SFT (with LoRA its adapter), checkpoints on the way, episodes.
+
+    variants: as in `phases_of`. An episode's row has about six characters a token; of one that asks no one none.
+    """
     lora, item = config.model.finetune == "lora", _item(config)
     trained = (config.model.lora_rank or 0) * shape.ends if lora else shape.weights
-    models = (int(config.model.kind == "demo") + int(not lora)) * shape.weights * item + (4 * trained if lora else 0)
+    made = int(needs_warm_up(system, config)) + len(further_stages(system, config))
+    models = int(config.model.kind == "demo") * shape.weights * item + made * trained * (4 if lora else item)
     warmup = 2 * trained * (item + 8)
     kept = (config.keep_last + 2) * trained * (item + 8) if config.trainer.rl.updates else 0
-    names = config.eval.variants or system.listed
-    episodes = len(names) * len(system.cases.test) * (6 * counted.tokens + 2000)  # characters
-    return models + max(warmup, kept) + episodes
+    rows = [
+        6 * variants.get(variant.name, counted).tokens * bool(variant.who) + 2000
+        for variant in evaluated_variants(system, config)
+    ]
+    return models + max(warmup, kept) + len(system.cases.test) * sum(rows)
 
 
 def _short(number: float) -> str:
@@ -452,6 +490,7 @@ def show(config: Config) -> Plan | None:
 
     if int(os.environ.get("RANK", "0")):
         return None
+    systems.check_variants(config)
     print_scale(config)
     if (shape := shape_of(config)) is not None:  # before the cohort is read
         check_shape(json.loads(shape.architecture), config.engine.shared_by)
@@ -463,7 +502,7 @@ def show(config: Config) -> Plan | None:
     plan = make_plan(config)
     print(plan.text())
     print(f"Host memory free: {psutil.virtual_memory().available / GIB:.1f} GiB.")
-    check_machine(config)
+    check_machine(config if plan.warms_up else without_teacher(config))
     return plan
 
 
@@ -492,5 +531,5 @@ def _show_elsewhere(config: Config, gpus: str) -> Plan:
     print(f"deepspeed={config.deepspeed.zero}. Hours are not known: {on.name} is not here to be timed.")
     shape = shape_of(config)
     assert shape is not None  # `make_plan`
-    check_memory(config, shape, processes, on.memory, on)
+    check_memory(config if plan.warms_up else without_teacher(config), shape, processes, on.memory, on)
     return plan

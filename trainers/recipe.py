@@ -2,8 +2,8 @@
 
 1. records, the system, its cases                        envs/records.py, envs/NAME/system.py
 2. a base model (demo: made on the spot)                 trainers/base.py
-3. training examples: a teacher's right episodes, or the system's own chains; SFT on them
-                                                         trainers/sft/
+3. training examples: a teacher's right episodes, or the system's own chains; SFT on them, unless all that is
+   evaluated has weights of its own                      trainers/sft/, stages.py
 4. where trainer.rl.updates is not 0, on as many episodes: multi-agent PPO (trainer.method=mappo), or
    rejection-sampling fine-tuning (rft)                  trainers/rl/loop.py; mappo.py or rft.py
 5. evaluation and report                                 trainers/evaluation/evaluate.py
@@ -32,6 +32,7 @@ from ghar.envs.play import stage_of
 from ghar.envs.records import Records, of_credentialed
 from ghar.envs.system import DemoPretraining, System
 from ghar.errors import BadInput
+from ghar.heap import release_memory
 from ghar.interrupt import explain_interrupt
 from ghar.metrics.logger import Logger, start_logger
 from ghar.metrics.runfolder import RunFolder
@@ -42,7 +43,7 @@ from ghar.trainers.evaluation.evaluate import evaluate_system, table_of
 from ghar.trainers.evaluation.leakage import audited, by_rarity, keep_groups
 from ghar.trainers.evaluation.report import conclude, report
 from ghar.trainers.evaluation.weights import RunStages, identity, load_base, make_actor
-from ghar.trainers.memory import check_machine, fitted, room_for_copy
+from ghar.trainers.memory import check_machine, fitted, room_for_copy, without_teacher
 from ghar.trainers.plain import check as check_plain
 from ghar.trainers.plain import train as train_plain
 from ghar.trainers.rl.loop import reinforce
@@ -58,6 +59,7 @@ from ghar.trainers.sft.examples import TrainingExamples, read_examples, write_ex
 from ghar.trainers.sft.pairs import TokenExample, tokenise_examples
 from ghar.trainers.sft.run import SFTResult, best_step, metrics_row
 from ghar.trainers.sft.warmup import learn
+from ghar.trainers.stages import evaluated_variants, further_stages, may_need_none, needs_warm_up
 from ghar.trainers.teacher import taught
 
 PHASES = {
@@ -100,6 +102,14 @@ class TrainingRun:
     def checkpoints(self) -> Path:
         return self.folder.path / "checkpoints"
 
+    @property
+    def phases(self) -> list[str]:
+        """The phases of `PHASES` that this run has."""
+        unused = set() if self.config.trainer.rl.updates else {"rl"}
+        if not needs_warm_up(self.table, self.config):
+            unused |= {"teacher", "sft"} | (set() if self.config.model.kind == "demo" else {"base"})
+        return [name for name in PHASES if name not in unused]
+
     def log(self, row: Mapping[str, Any]) -> None:
         """A row of metrics.jsonl, to W&B too; a line on the screen where it is an evaluation."""
         if rank() > 0:
@@ -122,14 +132,14 @@ class TrainingRun:
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
-        """Say which phase begins, of how many, and count its seconds."""
-        phases = [name for name in PHASES if name != "rl" or self.config.trainer.rl.updates]
-        if phase in phases and rank() == 0:
+        """Say which phase begins, of how many, and count its seconds; its freed memory is not the next one's burden."""
+        if phase in self.phases and rank() == 0:
             title = RFT if phase == "rl" and self.config.trainer.method == "rft" else PHASES[phase]
-            print(f"{phases.index(phase) + 1}/{len(phases)} {title}", flush=True)
+            print(f"{self.phases.index(phase) + 1}/{len(self.phases)} {title}", flush=True)
         start = time.monotonic()
         yield
         self.seconds[phase] = time.monotonic() - start
+        release_memory()
 
 
 def train(config: Config, make_workers: MakeWorkers = local) -> None:
@@ -141,6 +151,7 @@ def train(config: Config, make_workers: MakeWorkers = local) -> None:
         raise BadInput(f"ray.max_staleness={config.ray.max_staleness} needs launch/train_ray.py: start that instead.")
     config = fitted(as_kept(config), int(os.environ.get("WORLD_SIZE", "1")))
     check_schedule(config.trainer)
+    systems.check_variants(config)
     if config.trainer.method == "plain":
         check_plain(config)
         with report_full_disk(Path(config.run_dir), AGAIN), explain_interrupt(AGAIN.capitalize()):
@@ -160,7 +171,7 @@ def _in_folder(config: Config, make_workers: MakeWorkers) -> None:
         keep_log(config)  # of every process
         on_main(lambda: hold(held, path))
         on_main(lambda: print_scale(config))
-        on_main(lambda: check_machine(config))
+        on_main(lambda: check_machine(without_teacher(config) if may_need_none(config) else config))
         opened = on_main(lambda: open_run(config))
         if opened is None:
             on_main(lambda: print(f"Report: {report(path)}"))
@@ -181,15 +192,19 @@ def _train(config: Config, folder: RunFolder, resumed: bool, make_workers: MakeW
         table = main_first(lambda: table_of(system, records))
         for name in config.eval.variants or ():
             table.variant(name)  # before hours of training, not after
+        if may_need_none(config) and needs_warm_up(table, config):
+            on_main(lambda: check_machine(config))  # with its teacher
         on_main(lambda: hold_data(folder, data_print(system, records)))
         on_main(lambda: hold_schedule(folder, config.trainer.rl))
     logger, seconds = _logger(config, system, folder), {"data": time.monotonic() - start}
     run = TrainingRun(records, system, table, folder, logger, resumed, seconds)
     on_main(lambda: print(banner(config, system)))
-    if on_main(lambda: not (run.checkpoints / SFT).is_dir()):
+    if on_main(lambda: (run.checkpoints / SFT).is_dir()):
+        on_main(lambda: print("The warm-up was finished by an earlier start."))
+    elif needs_warm_up(table, config):
         _warm_up(run)
     else:
-        on_main(lambda: print("The warm-up was finished by an earlier start."))
+        _leave_warm_up_out(run)
     on_main(lambda: shutil.rmtree(run.checkpoints / SFT_STEPS, ignore_errors=True))
     _further_stages(run)
     if config.trainer.rl.updates:
@@ -237,12 +252,19 @@ def _warm_up(run: TrainingRun) -> None:
         _keep_trained(run, result, tokenizer, SFT)
 
 
+def _leave_warm_up_out(run: TrainingRun) -> None:
+    """Make the demo's base model alone, which the further stages start from."""
+    names = ", ".join(variant.name for variant in evaluated_variants(run.table, run.config))
+    on_main(lambda: print(f"The warm-up is left out: trainer.rl.updates=0, and no variant uses it ({names})."))
+    if "base" in run.phases:
+        with run.timed("base"):
+            start_model(run.system, run.records, run.folder, run.log)
+
+
 def _further_stages(run: TrainingRun) -> None:
     """The base model after SFT on other pairs (`Training.stages`), each into a folder of its own, where the evaluation
     will ask for it."""
-    names = run.config.eval.variants or run.table.listed
-    asked = [run.table.variants[name].who for name in names]
-    for name in (name for name in run.system.training.stages if name in asked):
+    for name in further_stages(run.table, run.config):
         if on_main(lambda home=run.checkpoints / name: not home.is_dir()):
             with run.timed(name):
                 _further_stage(run, name)
@@ -275,7 +297,7 @@ def _teach(run: TrainingRun, model: Any, tokenizer: Any, kept: Path) -> None:
         if system.training.examples is not None:
             on_main(lambda: write_examples(kept, _own_examples(system, tokenizer)))
         else:
-            taught(system, run.config, tokenizer, kept)
+            taught(system, run.config, model, tokenizer, kept)
     about = on_main(lambda: read_examples(kept).about)
     on_main(lambda: print("Training examples: " + ", ".join(f"{name} {number}" for name, number in about.items())))
 
@@ -318,7 +340,8 @@ def _conclude(run: TrainingRun, summary: dict[str, Any]) -> None:
             run.logger.log_episodes("training", run.folder.training_episodes(), ("update", "attempt"))
     run.logger.conclude(summary["policies"])
     run.logger.finish()
-    kept = read_examples(run.checkpoints / EXAMPLES)
+    file = run.checkpoints / EXAMPLES
+    kept = read_examples(file) if file.is_file() else TrainingExamples((), (), {}, {})  # without a warm-up
     examples = dict(kept.about)
     about: dict[str, Any] = {"trained_on": _trained_on(run, kept.train), "best_step": best_step(run.folder.metrics())}
     about |= {"time": run.seconds, "resumed": run.resumed, "memory_gb": _peak_memory(), "commit": commit()}

@@ -26,9 +26,10 @@ from ghar.trainers.sft.warmup import sample_references
 from ghar.trainers.sharding import claim, parted, play_parts, rows_in
 
 
-def taught(system: System[Any], config: Config, tokenizer: Tokenizer, kept: Path) -> None:
+def taught(system: System[Any], config: Config, model: Any, tokenizer: Tokenizer, kept: Path) -> None:
     """Write the examples of the configured teacher into `kept`; every process calls it, and asks its share.
 
+    model, tokenizer: what training starts from, which teaches itself where the teacher has its name.
     What a killed start has asked lies beside it until then, and is not asked again. BadInput when the teacher is never
     right.
     """
@@ -41,7 +42,7 @@ def taught(system: System[Any], config: Config, tokenizer: Tokenizer, kept: Path
 
         def make(some: Sequence[Any]) -> list[dict[str, Any]]:
             if not teachers:  # not loaded where all has been asked
-                teachers.append(stack.enter_context(teaching(config, system)))
+                teachers.append(stack.enter_context(teaching(config, system, (model, tokenizer))))
             return _rows(system, config, tokenizer, teachers[0], some)
 
         play_parts(folder, parts, make, ready=lambda: make(()))
@@ -86,17 +87,23 @@ def _write(kept: Path, config: Config, asked: int, rows: Iterator[dict[str, Any]
 
 
 @contextmanager
-def teaching(config: Config, system: System[Any]) -> Iterator[Policy]:
+def teaching(config: Config, system: System[Any], student: tuple[Any, Any] | None = None) -> Iterator[Policy]:
     """For the duration, the teacher: the system's rule, a model behind a server, or one loaded here, which vLLM serves
-    where engine=vllm (beside a process group all processes must enter together)."""
+    where engine=vllm (beside a process group all processes must enter together).
+
+    student: model and tokenizer of model.path, where they are loaded already; a teacher of that name is not loaded
+    again.
+    """
     name, temperature, decisions = config.trainer.warmup.teacher, config.engine.temperature, config.env.decisions
     if "@http" in name:
         with asking(config, name, system.origin.credentialed) as engine:
             yield EnginePolicy(engine, temperature, decisions)
         return
     if name != "scripted":
-        own, dtype = name == config.model.path, config.model.dtype
-        model, tokenizer = load_configured(config) if own else load_pretrained(model_path(config, name), dtype)
+        if name != config.model.path:
+            model, tokenizer = load_pretrained(model_path(config, name), config.model.dtype)
+        else:
+            model, tokenizer = student or load_configured(config)
         if config.engine.kind == "vllm":
             with served(replace(config, model=replace(config.model, lora_rank=None)), model, tokenizer) as engine:
                 yield EnginePolicy(engine, temperature, decisions)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from ghar.config import Config
 from ghar.data.cohort import Sample, Task
 from ghar.data.tasks.splits import Splits
 from ghar.data.views.visits import visit_lists
@@ -61,7 +62,7 @@ def build(records: Records, settings: Settings) -> System[Sample]:
         episode=partial(_episode, fitted),
         corpus=NoCorpus(),
         reward=partial(_outcome, config.reward.eta),
-        variants={name: Variant(name, TITLES[name], name, "") for name in EVERY if name not in EVIDENCED or stated},
+        variants={name: Variant(name, TITLES[name], name, "") for name in _names(stated)},
         main=MAIN,
         read_by=lambda reader: made,
         prepare=partial(_prepare, fitted),
@@ -71,6 +72,16 @@ def build(records: Records, settings: Settings) -> System[Sample]:
         ),
     )
     return made
+
+
+def variant_names(config: Config, settings: Settings) -> tuple[str, ...]:
+    """List the variants that `build` may make; a graph of one's own states no grades."""
+    return _names(config.kg.path is None)
+
+
+def _names(stated: bool) -> tuple[str, ...]:
+    """stated: whether the graph states grades."""
+    return tuple(name for name in EVERY if name not in EVIDENCED or stated)
 
 
 def _notes(records: Records, settings: Settings) -> EarlierNotes | None:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import get_args
 
+from ghar.config import Config
 from ghar.data.tasks.splits import Splits
 from ghar.envs.case import Case
 from ghar.envs.comparators.episode import AGENTS, ROLES, Comparators, ComparatorVariant, Spec
@@ -19,7 +20,7 @@ from ghar.envs.play import teacher_cases
 from ghar.envs.questions import with_usual
 from ghar.envs.real_patients import is_real, refuse, without_rules
 from ghar.envs.records import Records
-from ghar.envs.summaries import right_reply, with_summaries
+from ghar.envs.summaries import TRIVIAL, right_reply, with_summaries
 from ghar.envs.system import WORDS, Example, Reporting, SftExamples, System, Training, Variant
 from ghar.envs.worlds.severity_grades import RELATIONS, Knowledge, SpreadRule, exact_knowledge, follows
 from ghar.episode import Episode
@@ -83,6 +84,11 @@ def build(records: Records, settings: Settings) -> System[None]:
     if records.asks_questions:
         return with_usual(taught, ComparatorVariant("direct"))
     return with_summaries(taught, config.reward.eta, ComparatorVariant("direct")) if records.asks_summaries else taught
+
+
+def variant_names(config: Config, settings: Settings) -> tuple[str, ...]:
+    """List the variants that `build` makes."""
+    return (*TRIVIAL.get(config.task.name, ()), *variants(settings.method))
 
 
 def label_pairs(made_by: Comparators, cases: Splits[Case]) -> SftExamples:

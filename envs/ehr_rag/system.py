@@ -99,6 +99,11 @@ def build(records: Records, settings: Settings) -> System[EventReading]:
     return made
 
 
+def variant_names(config: Config, settings: Settings) -> tuple[str, ...]:
+    """List the variants that `build` makes."""
+    return tuple(variants(settings))
+
+
 def variants(settings: Settings) -> dict[str, Variant]:
     """Every method by the trained model and by the fixed rule, the method before RL and before the warm-up, and the
     regressions, which ask no one."""

@@ -88,10 +88,10 @@ def build_question_system(records: Records, settings: Settings) -> System[Discha
         episode=play_exprag,
         corpus=corpus,
         reward=partial(_reward, config.reward.eta),
-        variants=_variants(config, settings, WORDS),
+        variants=question_variants(config, settings, WORDS),
         main=MAIN,
         # texts are cut to words, whoever reads them; only FLARE asks a reader for more
-        read_by=lambda reader: replace(made, variants=_variants(config, settings, reader)),
+        read_by=lambda reader: replace(made, variants=question_variants(config, settings, reader)),
         fixed={
             RULE: partial(FunctionPolicy, majority_of_experiences),
             "usual": partial(FunctionPolicy, MajorityAnswer(splits.train)),
@@ -181,7 +181,8 @@ def _corpus(
     )
 
 
-def _variants(config: Config, settings: Settings, reader: Reader) -> dict[str, Variant]:
+def question_variants(config: Config, settings: Settings, reader: Reader) -> dict[str, Variant]:
+    """By name, with the words of FLARE as `reader` has them."""
     pieces = partial(token_pieces, reader.tokenizer)
     episodes = partial(ExpragEpisodes, pieces=pieces)
     return variants(spec_of(config, settings), episodes) | of_questions(spec_of(config, settings), episodes)

@@ -3,13 +3,16 @@ examinations (exam.py)."""
 
 from __future__ import annotations
 
+from ghar.config import Config
 from ghar.envs.exprag.dischargeqa import PREFIX
 from ghar.envs.exprag.exam import build_exam
+from ghar.envs.exprag.label_episode import LabelEpisodes
 from ghar.envs.exprag.labels import build_labels
-from ghar.envs.exprag.questions import build_question_system
+from ghar.envs.exprag.questions import build_question_system, question_variants
 from ghar.envs.exprag.settings import Settings
+from ghar.envs.exprag.variants import spec_of, variants
 from ghar.envs.records import Records
-from ghar.envs.system import System
+from ghar.envs.system import WORDS, System
 
 
 def build(records: Records, settings: Settings) -> System:
@@ -22,3 +25,10 @@ def build(records: Records, settings: Settings) -> System:
     if records.config.task.name.startswith(PREFIX):
         return build_question_system(records, settings)
     return build_labels(records, settings)
+
+
+def variant_names(config: Config, settings: Settings) -> tuple[str, ...]:
+    """List the variants that `build` makes."""
+    if config.task.name.startswith(PREFIX):
+        return tuple(question_variants(config, settings, WORDS))
+    return tuple(variants(spec_of(config, settings), LabelEpisodes))

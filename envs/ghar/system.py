@@ -13,6 +13,7 @@ import polars as pl
 from ghar.config import Config
 from ghar.data.tasks.question_files import MEDQA
 from ghar.data.tasks.summary_files import SUMMARY
+from ghar.envs.baseline_table import borrowed_names
 from ghar.envs.case import Case
 from ghar.envs.ghar.episode import AGENTS, ROLES, GharEpisodes, GharSpec, Partition, Wording, play_ghar
 from ghar.envs.ghar.grounding import NameMatcher, counted, names_of
@@ -20,7 +21,7 @@ from ghar.envs.ghar.label_only import STAGE, LabelOnly, label_pairs
 from ghar.envs.ghar.navigation import Chart, ExactTeacher, navigation
 from ghar.envs.ghar.navigator import Navigator, rules
 from ghar.envs.ghar.orders.system import NAME as ORDERS
-from ghar.envs.ghar.orders.system import build_order_system
+from ghar.envs.ghar.orders.system import build_order_system, order_names
 from ghar.envs.ghar.pretraining import MISLED, TEACHER, practice, teacher_knowledge
 from ghar.envs.ghar.question_teacher import with_question_teacher
 from ghar.envs.ghar.routing import ASKING, EverySource, asking, by_source, routed
@@ -36,7 +37,7 @@ from ghar.envs.real_patients import is_real, without_rules
 from ghar.envs.records import Records
 from ghar.envs.rollout import Corpus
 from ghar.envs.stepper import Scene
-from ghar.envs.summaries import with_summaries
+from ghar.envs.summaries import TRIVIAL, with_summaries
 from ghar.envs.system import (
     WORDS,
     Decisions,
@@ -62,6 +63,7 @@ DECIDED = {  # what the trained agent is called
     "everyone": "Trained to ask every source",
 }  # fmt: skip
 WORDINGS: Mapping[str, Wording] = {MEDQA: "questions", SUMMARY: "summaries"}  # of prompts, by task
+BASELINES = "baselines"  # the system whose variants stand in the same table, but for tasks of texts
 EXAMPLES = 300  # records that the tokenizer of a model without a base is made from
 ITERATIONS = {"full": 6, "laptop": 3, "demo": 4}  # where system.max_iterations is null; the paper leaves it open
 
@@ -96,7 +98,7 @@ def _build(records: Records, settings: Settings) -> System[None]:
         episode=play_ghar,
         corpus=corpus,
         reward=partial(_reward, rewards),
-        variants=variants(episodes) | (asking(episodes, every, needed is not None) if several else {}),
+        variants=_variants(episodes, every, several, needed is not None),
         main="ghar_rl",
         read_by=lambda reader: replace(made, cases=cut(reader)),
         fixed={"teacher": lambda: ScriptedTeacher(teacher_knowledge(records), habits)},
@@ -116,7 +118,7 @@ def _build(records: Records, settings: Settings) -> System[None]:
             numbers=rows.numbers,
             summary=lambda rows_by_variant: budget_summary(records, settings, made.cases.test, rows_by_variant),
             counts=records.counts() | records.graph_counts() | lacking(corpus),
-            baselines="baselines",
+            baselines=BASELINES,
         ),
         truth=GroundTruth(
             needs=partial(_needs, _truth(records)),
@@ -128,6 +130,14 @@ def _build(records: Records, settings: Settings) -> System[None]:
         return with_usual(with_question_teacher(made), LabelOnly(episodes))
     taught = without_rules(made, records, lambda reader: label_pairs(episodes, cut(reader), None))
     return with_summaries(taught, config.reward.eta, LabelOnly(episodes)) if records.asks_summaries else taught
+
+
+def variant_names(config: Config, settings: Settings) -> tuple[str, ...]:
+    """List the variants that `build` may make, on generated patients too, with those of the baselines beside them."""
+    if config.task.name == ORDERS:
+        return order_names(settings)
+    own = _variants(GharEpisodes(spec_of(config, settings), ()), EverySource(()), len(settings.sources) > 1, True)
+    return (*own, *(TRIVIAL.get(config.task.name) or borrowed_names(BASELINES, config)))
 
 
 def spec_of(config: Config, settings: Settings) -> GharSpec:
@@ -159,6 +169,11 @@ def rewards_of(records: Records, settings: Settings, names: NameMatcher, partiti
         else (),
         classes=balanced_weights(records.train_labels, classes) if balanced else (),
     )
+
+
+def _variants(episodes: GharEpisodes[Any], every: EverySource, several: bool, has_truth: bool) -> dict[str, Variant]:
+    """Those of any sources, and of several ones what asks them all or routes between them (`asking`)."""
+    return variants(episodes) | (asking(episodes, every, has_truth) if several else {})
 
 
 def variants(episodes: GharEpisodes[Any]) -> dict[str, Variant]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import polars as pl
@@ -25,7 +25,7 @@ from ghar.envs.graphwalker.encoders.embeddings import Embeddings, embed
 from ghar.envs.graphwalker.encoders.embeddings import Name as EncoderName
 from ghar.envs.graphwalker.pool import EncodedCases, dense
 from ghar.envs.graphwalker.selectors.prompt import Prompt, head_text, name_of, table
-from ghar.envs.graphwalker.selectors.protocol import Name, Patient
+from ghar.envs.graphwalker.selectors.protocol import EVERY, Patient
 from ghar.envs.graphwalker.series_text import number
 from ghar.envs.graphwalker.settings import Settings
 from ghar.envs.records import AUDITED, LEAKAGES, Records
@@ -63,7 +63,7 @@ def series_material(
     head = head_text(task, splits.train[0].history.features)
     return EncodedCases(
         settings, config.seed, task, head, splits, embeddings, words, model, piece, table, looks,
-        selectors=get_args(Name), generated=cohort.generated, credentialed=records.credentialed(cohort),
+        selectors=EVERY, generated=cohort.generated, credentialed=records.credentialed(cohort),
         left_out=left_out, audit=_audit(cohort, splits.test[:AUDITED], config.data.leakage, read),
     )  # fmt: skip
 

@@ -26,11 +26,11 @@ from ghar.envs.graphwalker.pool import EncodedCases, SelectionPool, cut_to, ever
 from ghar.envs.graphwalker.react import AGENT, Looks
 from ghar.envs.graphwalker.rows import SelectionRows
 from ghar.envs.graphwalker.rule import RarestShared, majority_of_examples
-from ghar.envs.graphwalker.selectors.protocol import Name, Patient
+from ghar.envs.graphwalker.selectors.protocol import EVERY, Name, Patient
 from ghar.envs.graphwalker.selectors.rare_items import rarity
 from ghar.envs.graphwalker.series import PREFIX, series_material, series_splits
 from ghar.envs.graphwalker.settings import Settings
-from ghar.envs.graphwalker.visits import visits_material
+from ghar.envs.graphwalker.visits import WITHOUT_SERIES, visits_material
 from ghar.envs.records import Records
 from ghar.envs.system import WORDS, Example, GroundTruth, Reader, Reporting, SftExamples, System, Training, Variant
 from ghar.episode import Episode
@@ -78,12 +78,12 @@ def assemble(material: EncodedCases[Any], config: Config, reader: Reader) -> Sys
     if settings.reply == "probability" and len(task.labels) != 2:
         raise BadInput(f"system.reply=probability is of two answers, and {task.name} has more: choose label.")
     spec = ExampleSpec(task, material.head, settings.k, material.usual, settings.inference, settings.reply)
-    variants = variants_of(material.selectors)
+    series = config.task.name.startswith(PREFIX)
+    variants = variants_of(material.selectors, series)
     encoded: dict[str, tuple[float, ...]] = {}  # goes with the episodes to other processes
-    if config.task.name.startswith(PREFIX):
+    if series:
         embeddings = material.embeddings
         encoded = {name: tuple(map(float, embeddings.probabilities[row])) for name, row in embeddings.row_of.items()}
-        variants[ENCODER] = Variant(ENCODER, "EHR encoder alone", EncoderSpec(), who="")
     exams = {exam.sample_id: exam for exam in everyone(material.splits)} if task.name == MEDQA else None
     clinical = ClinicalNumbers(task, cast("Mapping[str, TextSample[ChoiceQuestion]] | None", exams))
     rows = SelectionRows(material, RULE, sum(patient.dropped > 0 for patient in walkers.patients.values()))
@@ -111,8 +111,15 @@ def assemble(material: EncodedCases[Any], config: Config, reader: Reader) -> Sys
     )  # fmt: skip
 
 
-def variants_of(selectors: Sequence[Name]) -> dict[str, Variant]:
-    """One variant a selector, answered by the model, and those that a fixed rule answers."""
+def variant_names(config: Config, settings: Settings) -> tuple[str, ...]:
+    """List the variants that `build` makes."""
+    series = config.task.name.startswith(PREFIX)
+    return tuple(variants_of(EVERY if series else WITHOUT_SERIES, series))
+
+
+def variants_of(selectors: Sequence[Name], series: bool) -> dict[str, Variant]:
+    """One variant a selector, answered by the model, those that a fixed rule answers, and of time series the encoder,
+    which asks no one."""
     learned: dict[str, Variant] = {name: Variant(name, TITLES[name], spec=SelectorSpec(name)) for name in selectors}
     for name in SCRIPTED:
         title = USUAL if name == "zero_shot" else f"majority of: {TITLES[name]}"
@@ -124,6 +131,8 @@ def variants_of(selectors: Sequence[Name]) -> dict[str, Variant]:
         learned[f"{MAIN}_{stage}"] = Variant(f"{MAIN}_{stage}", f"GraphWalker {about}", SelectorSpec(MAIN), stage)
     title = "SFT on labels, no examples"
     learned[SUPERVISED] = Variant(SUPERVISED, title, spec=SelectorSpec("zero_shot"), who=SUPERVISED)
+    if series:
+        learned[ENCODER] = Variant(ENCODER, "EHR encoder alone", EncoderSpec(), who="")
     return learned
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
@@ -17,12 +17,12 @@ from ghar.envs.graphwalker.encoders.embeddings import Embeddings, embed_texts
 from ghar.envs.graphwalker.pool import EncodedCases, dense, everyone
 from ghar.envs.graphwalker.pretraining import practice
 from ghar.envs.graphwalker.selectors.prompt import Prompt, visits_head
-from ghar.envs.graphwalker.selectors.protocol import Name, Patient
+from ghar.envs.graphwalker.selectors.protocol import EVERY, Name, Patient
 from ghar.envs.graphwalker.settings import Settings
 from ghar.envs.records import Records
 from ghar.envs.system import Reader
 
-WITHOUT_SERIES: tuple[Name, ...] = tuple(name for name in get_args(Name) if name != "time_series")
+WITHOUT_SERIES: tuple[Name, ...] = tuple(name for name in EVERY if name != "time_series")
 
 
 def visits_material(records: Records, settings: Settings) -> EncodedCases[Sample]:

@@ -15,6 +15,8 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from ghar.config import Config
+from ghar.envs.baseline_table import borrowed_names
 from ghar.envs.case import Case
 from ghar.envs.kare.build import KareGraph, abstracts_of, build_communities
 from ghar.envs.kare.cases import UNCUT, CutSplits, Neighbourhood, Writer
@@ -54,6 +56,7 @@ from ghar.retrieval.encoders import load_encoder
 from ghar.rewards.compose import EpisodeReward
 from ghar.rewards.outcome import score_outcome
 
+BASELINES = "baselines"  # the system whose variants stand in the same table
 ENCODED = 64  # texts a sentence encoder sees at once
 EXAMPLES = 50  # patients whose prompts the demo's tokenizer is made from
 
@@ -107,7 +110,7 @@ class Kare:
                 summary=partial(self._summary, learner),
                 counts=self.counts,
                 comparisons=(("scripted", "scripted_base"), ("kare", "no_reasoning")),
-                baselines="baselines",
+                baselines=BASELINES,
             ),
             truth=GroundTruth(upper_bounds=self.ceilings),
         )
@@ -205,3 +208,8 @@ def build(records: Records, settings: Settings) -> System[KareReading]:
     corpus = KareCorpus(communities, papers, Path(config.data.cache) / "indexes")
     near = Neighbourhood(splits, records.task, name_of, encoder, config.data.earlier)
     return Kare(records, settings, graph, corpus, near).read_by(WORDS)
+
+
+def variant_names(config: Config, settings: Settings) -> tuple[str, ...]:
+    """List the variants that `build` may make, where there are abstracts, with those of the baselines beside them."""
+    return (*variants_of(settings, "", abstracts=True), *borrowed_names(BASELINES, config))

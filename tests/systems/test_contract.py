@@ -21,7 +21,7 @@ from ghar.envs import check
 from ghar.envs.play import play, stage_of
 from ghar.envs.records import Records
 from ghar.envs.stepper import scene_of
-from ghar.envs.system import System, build
+from ghar.envs.system import System, build, variant_names
 from ghar.envs.views.games import TextGame, TokenGame, codec_of
 from ghar.envs.views.gym_view import GymView
 from ghar.errors import BadInput
@@ -29,7 +29,7 @@ from ghar.launch.entry import load
 from ghar.llm.hf import HFEngine
 from ghar.llm.models import untrained
 from ghar.trainers.base import reader_of
-from ghar.trainers.evaluation.evaluate import NoPolicy
+from ghar.trainers.evaluation.evaluate import NoPolicy, table_of
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "docs" / "examples"))
@@ -85,6 +85,15 @@ def test_a_system_says_what_others_need_to_know(built: tuple[System[Any], Config
     for case in (case for part in parts for case in part):
         assert isinstance(case.sample_id, str) and isinstance(case.text, str)
         assert system.in_words(case, case.label) is not None
+
+
+def test_names_of_variants_are_known_before_tables_are_read(built: tuple[System[Any], Config]):
+    """Of every room; a system of one's own may leave them to `build`."""
+    system, config = built
+    names = variant_names(config)
+    assert (names is None) == (config.system.name not in ROOMS)
+    table = table_of(system, Records(config))
+    assert names is None or (set(names) == set(table.variants) and len(set(names)) == len(names))
 
 
 def test_every_system_has_the_same_samples_of_a_task_of_visits(built: tuple[System[Any], Config]):

@@ -20,7 +20,15 @@ from ghar.launch.entry import load
 from ghar.llm.demo_model import build_model
 from ghar.llm.tensor_parallel import WORKER
 from ghar.trainers import memory
-from ghar.trainers.memory import check_machine, check_memory, checkpoint_copy, estimate, shape_of, shaped
+from ghar.trainers.memory import (
+    check_machine,
+    check_memory,
+    checkpoint_copy,
+    estimate,
+    shape_of,
+    shaped,
+    without_teacher,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -157,6 +165,7 @@ def test_a_teacher_that_is_loaded_has_a_phase_of_its_own(tmp_path: Path):
     assert teacher is not None
     assert estimate(taught, SMALL_REAL, 1)["teacher"]["weights"] == 4 * teacher.weights
     assert "teacher" not in estimate(taught, SMALL_REAL, 1, training=False)
+    assert "teacher" not in estimate(without_teacher(taught), SMALL_REAL, 1)
 
 
 def test_an_evaluation_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

@@ -22,6 +22,8 @@ from ghar.trainers.plan import (
     EpisodeCounts,
     PlanPhase,
     Speed,
+    disk_of,
+    longest_played,
     make_plan,
     measure,
     of_all_layers,
@@ -105,8 +107,9 @@ def test_a_teacher_is_counted_with_its_own_reach(monkeypatch: pytest.MonkeyPatch
             found = estimate(config, student, 1, on=on, length=asked)
             for phase, length in (("evaluation", own), ("teacher", other)):
                 rows = min(8, max(1, together // length))
-                kept, reading = (8 * length + 16_384) * TINY.cached * 4, 1000 * rows + rows * length
-                assert found[phase] == {"weights": 4 * TINY.weights, "engine": kept + reading}
+                kept, reading = (2 * 8 * length + 16_384) * TINY.cached * 4, 1000 * rows + rows * length
+                need = {"weights": 4 * TINY.weights, "engine": kept + reading}
+                assert found[phase] == need | ({"student": 4 * TINY.weights} if phase == "teacher" else {})
 
 
 def test_the_host_holds_the_process_and_prompts_as_long_as_the_probes(
@@ -187,6 +190,51 @@ def test_attempts_and_rehearsed_episodes_by_hand(tmp_path: Path, teacher: str) -
     else:
         assert (found["teacher"].calls, found["teacher"].sampled) == (3 * tries, 6 * tries)
         assert found["teacher"].seconds == pytest.approx(tries * (300 / 1000 + 2 * 0.1 + 5 * 0.01 + 0.5))
+
+
+def test_the_disk_holds_what_each_variant_plays(tmp_path: Path) -> None:
+    """A model after each SFT; label-only SFT writes a short prompt a sample, fitted baselines none."""
+    from ghar.envs import system as systems
+    from ghar.envs.records import Records
+    from ghar.trainers.evaluation.evaluate import table_of
+
+    once = {"label_sft": replace(COUNTED, prompt=50, reply=1)}
+    for names, trained, characters, lora in (
+        ("label_sft", 1, 6 * 51 + 2000, "null"), ("label_sft,usual", 1, 6 * 51 + 4000, "8"),
+        ("label_sft,ghar_sft,scripted", 2, 6 * (51 + 2 * 306) + 6000, "null"),
+    ):  # fmt: skip
+        config = load([*SMALL, f"data.cache={tmp_path}", f"eval.variants=[{names}]", "trainer.rl.updates=0",
+                       f"model.lora_rank={lora}"])  # fmt: skip
+        records, shape = Records(config), shape_of(config)
+        assert shape is not None
+        system = table_of(systems.build(records), records)
+        weights = shape.weights if lora == "null" else 8 * shape.ends
+        models = 4 * (shape.weights + trained * weights)  # the first is the demo's base
+        expected = models + 2 * weights * (4 + 8) + len(system.cases.test) * characters
+        assert disk_of(system, config, shape, COUNTED, once) == expected
+
+
+def test_prompts_are_as_long_as_those_that_are_played(tmp_path: Path) -> None:
+    from ghar.envs import system as systems
+    from ghar.envs.records import Records
+
+    counted, once = replace(COUNTED, longest=900), {"label_sft": replace(COUNTED, longest=200)}
+    system = systems.build(Records(load([*SMALL, f"data.cache={tmp_path}"])))
+    for names, updates, longest in (
+        ("label_sft", 0, 200), ("label_sft,scripted", 0, 200), ("label_sft", 1, 900), ("label_sft,ghar_base", 0, 900),
+    ):  # fmt: skip
+        config = load([*SMALL, f"eval.variants=[{names}]", f"trainer.rl.updates={updates}"])
+        assert longest_played(system, config, counted, once) == longest
+    assert longest_played(system, load([*SMALL]), counted, {"label_sft": replace(COUNTED, longest=1000)}) == 1000
+
+
+def test_an_evaluation_after_rl_holds_the_weights_that_adapters_are_folded_into() -> None:
+    lora, full, alone = (
+        estimate(load([f"model.lora_rank={rank}", f"trainer.rl.updates={updates}"]), TINY, 1)["evaluation"]
+        for rank, updates in ((8, 1), ("null", 1), (8, 0))
+    )
+    assert full["weights"] == alone["weights"] == 4 * TINY.weights
+    assert lora["weights"] == 4 * (TINY.weights + TINY.linear) and lora["engine"] == full["engine"]
 
 
 @pytest.mark.slow

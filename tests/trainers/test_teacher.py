@@ -31,6 +31,20 @@ def test_a_server_teaches_at_the_temperature_of_sampling() -> None:
     assert [(body["model"], body["temperature"]) for _, body, _ in server.came] == [("qwen", 1.0)]
 
 
+def test_the_model_that_training_starts_from_teaches_itself_without_a_second_copy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    system: Any = SimpleNamespace(name="own", origin=GENERATED, training=Training())
+    student, other = (object(), object()), (object(), object())
+    monkeypatch.setattr("ghar.trainers.teacher.load_pretrained", lambda path, dtype: other)
+    monkeypatch.setattr("ghar.trainers.teacher.load_configured", lambda config: pytest.fail("it is loaded again"))
+    monkeypatch.setattr("ghar.llm.hf.HFEngine", lambda *of: SimpleNamespace(of=of))
+    for name, used in (("mine", student), ("another", other)):
+        config = load(["model=pretrained", "model.path=mine", f"trainer.warmup.teacher={name}"])
+        with teaching(config, system, student) as teacher:
+            assert teacher.engine.of == (*used, config.engine.max_batch)  # type: ignore[attr-defined]
+
+
 def test_credentialed_text_goes_to_no_server_that_is_not_named() -> None:
     system: Any = SimpleNamespace(name="own", origin=UNKNOWN, training=Training())
     with listening(answer) as (_, server), pytest.raises(BadInput, match=r"privacy\.allow"):

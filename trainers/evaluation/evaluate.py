@@ -18,8 +18,9 @@ from ghar.envs.baseline_table import with_baselines
 from ghar.envs.few_shot import with_selected
 from ghar.envs.records import Records, of_credentialed
 from ghar.envs.rollout import derive_seed
-from ghar.envs.system import System, Variant
+from ghar.envs.system import RLLIB, System, Variant
 from ghar.errors import BadInput
+from ghar.heap import release_memory
 from ghar.llm.policy import Policy
 from ghar.metrics.policy import compare
 from ghar.metrics.runfolder import RunFolder, write_whole
@@ -30,7 +31,15 @@ from ghar.trainers.evaluation.playing import EvaluationRun, has_probabilities, t
 from ghar.trainers.evaluation.predictions import samples_of, write_predictions
 from ghar.trainers.evaluation.report import conclude
 from ghar.trainers.evaluation.train_test_overlap import check_overlap
-from ghar.trainers.evaluation.weights import LAST, RunStages, answering, find, lacking_variants, without_variants
+from ghar.trainers.evaluation.weights import (
+    LAST,
+    AnsweringModel,
+    RunStages,
+    answering,
+    find,
+    lacking_variants,
+    without_variants,
+)
 from ghar.trainers.memory import check_machine
 from ghar.trainers.rows import Row, running_of, summarise
 from ghar.trainers.runs import checkpoint
@@ -59,6 +68,7 @@ def evaluate(config: Config) -> dict[str, Any]:
     model as it is. An evaluation on other data than the run's writes into a folder of its own, RUN/evaluations/NAME.
     Returns the summary.
     """
+    systems.check_variants(config)
     path = Path(config.run_dir)
     with ExitStack() as held, report_full_disk(path), together(None):
         use_cores(config.threads)
@@ -141,10 +151,10 @@ def with_rllib(system: System[Any], config: Config) -> System[Any]:
     path, decisions = Path(config.rllib.checkpoint), decisions_of(system)
 
     def with_policy(own: System[Any]) -> System[Any]:
-        variant = replace(own.variants[own.main], name="rllib", title="RLlib", who="rllib")
-        fixed = {**own.fixed, "rllib": lambda: load_policy(path, decisions)}
-        variants = {**own.variants, "rllib": variant}
-        report = replace(own.report, listed=(*own.listed, "rllib"))
+        variant = replace(own.variants[own.main], name=RLLIB, title="RLlib", who=RLLIB)
+        fixed = {**own.fixed, RLLIB: lambda: load_policy(path, decisions)}
+        variants = {**own.variants, RLLIB: variant}
+        report = replace(own.report, listed=(*own.listed, RLLIB))
         return replace(own, fixed=fixed, variants=variants, report=report)
 
     return system.adapt(with_policy)
@@ -174,7 +184,8 @@ def evaluate_system(system: System[Any], config: Config, folder: RunFolder, resu
         summary = summary_of(system, config, rows, answered_by(system, run_stages, wanted)) | judged
         if run_stages.step is not None:
             summary["weights_step"] = checkpoint.step_number(run_stages.step)
-        sizes = (model_size(folder, config.model.path) for folder in _model_folders(config, run_stages))
+        folders = _model_folders(config, run_stages, system.training.stages)
+        sizes = (model_size(folder, config.model.path) for folder in folders)
         summary["model"] = next(filter(None, sizes), None)
         shutil.rmtree(parts)
         return summary
@@ -182,10 +193,11 @@ def evaluate_system(system: System[Any], config: Config, folder: RunFolder, resu
     return on_main(summed)
 
 
-def _model_folders(config: Config, run_stages: RunStages) -> list[Path]:
-    """Folders in which the model that answers may be saved."""
-    named = (config.eval.checkpoint, config.model.path)
-    return [run_stages.home / SFT, *(Path(name) for name in named if name is not None), run_stages.home / BASE]
+def _model_folders(config: Config, run_stages: RunStages, stages: Iterable[str]) -> list[Path]:
+    """Folders in which the model that answers may be saved. stages: of `Training.stages`."""
+    home, named = run_stages.home, (config.eval.checkpoint, config.model.path)
+    given = (Path(name) for name in named if name is not None)
+    return [home / SFT, *given, *(home / stage for stage in stages), home / BASE]
 
 
 def lean(folder: RunFolder, name: str) -> list[Row]:
@@ -226,7 +238,7 @@ def played(
         if judged is not None:
             judged |= _judged(home, None)
         return
-    with answering(config, system, run_stages, named) as opened:
+    with answering(config, system, run_stages) as opened:
         for stage in stages:
             with opened(stage) as answers:
                 own = system.read_by(answers.reader)
@@ -235,15 +247,25 @@ def played(
                     judged |= _judged(home, None if judge is None else partial(judge, answers.policy))
                 playing = EvaluationRun(own, config, running, home)
                 yield from _by_rules(playing, [v for v in wanted if not stage_for[v.name] and stage == stages[0]])
-                ranker = None
-                if answers.ranker is not None and system.report.answer is None:
-                    ranker = partial(answers.ranker, labels=system.task.labels)
-                for variant in (v for v in wanted if stage_for[v.name] == stage):
-                    read = playing.play(variant, answers.policy, "test", ranker)
-                    extra = {}
-                    if temperatures and stage != "base" and ranker is not None and has_probabilities(read()):
-                        extra = playing.fitted(variant, answers.policy, ranker)
-                    yield variant.name, with_all(extra, read())
+                asked, fits = [v for v in wanted if stage_for[v.name] == stage], temperatures and stage != "base"
+                yield from _by_model(playing, asked, answers, fits)
+            del own, playing, answers  # and the model with them, before that of the next stage is loaded
+            release_memory()
+
+
+def _by_model(
+    playing: EvaluationRun, wanted: Sequence[Variant], answers: AnsweringModel, temperatures: bool
+) -> Iterator[tuple[str, Iterable[Row]]]:
+    """The rows of variants that one model answers. temperatures: see `played`."""
+    system, ranker = playing.system, None
+    if answers.ranker is not None and system.report.answer is None:
+        ranker = partial(answers.ranker, labels=system.task.labels)
+    for variant in wanted:
+        read = playing.play(variant, answers.policy, "test", ranker)
+        extra = {}
+        if temperatures and ranker is not None and has_probabilities(read()):
+            extra = playing.fitted(variant, answers.policy, ranker)
+        yield variant.name, with_all(extra, read())
 
 
 def _judged(home: Path, ask: Callable[[], dict[str, Any]] | None) -> dict[str, Any]:

@@ -89,7 +89,7 @@ def _decisions(
     """Each sample that a teacher tries, and whether it was retrieved for. Whole episodes stay on the disk."""
     ids = [case.sample_id for case in teacher_cases(system, config)]
     claim(parts, f"{weights_and_keys(config, run_stages)} {derive_seed(ids):016x}")
-    with answering(config, system, run_stages, {stage}) as opened, opened(stage) as answers:
+    with answering(config, system, run_stages) as opened, opened(stage) as answers:
         own = system.read_by(answers.reader)
         run, cases = EvaluationRun(own, config, None, parts), teacher_cases(own, config)
         read = run.play(own.variants[own.main], answers.policy, "train", cases=cases)

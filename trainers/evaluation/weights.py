@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -42,36 +42,43 @@ class RunStages:
     home: Path
     step: Path | None
 
-    @property
-    def sft(self) -> bool:
-        return (self.home / SFT / "config.json").is_file()
-
     def names(self, who: str) -> str:
         """The stage that `who` means here: "trained" is the newest there is."""
         if who == "trained":
             return who if self.step is not None else self.names("sft")
-        return who if (self.home / who / "config.json").is_file() else "base"
+        return who if self._holds(who) else "base"
 
-    def lacks(self, stage: str) -> bool:
-        """Return whether a trained run has no weights of `stage`; a run that was never trained lacks nothing."""
-        return self.sft and not (self.home / stage / "config.json").is_file()
+    def trained(self, stages: Iterable[str]) -> bool:
+        """Return whether a training made weights here: of the warm-up, or of the system's further `stages`."""
+        return any(map(self._holds, (SFT, *stages)))
+
+    def lacks(self, who: str, stages: Collection[str]) -> bool:
+        """Return whether a trained run has no weights of `who`, "sft", "trained" or among `stages`; a run that was
+        never trained lacks nothing."""
+        own = who in (*LAST, *stages)
+        return own and self.trained(stages) and self.names(who) == "base"
+
+    def _holds(self, stage: str) -> bool:
+        return (self.home / stage / "config.json").is_file()
 
 
 def lacking_variants(system: System[Any], run_stages: RunStages, named: Sequence[str] = ()) -> list[str]:
-    """List the variants whose stage (`Training.stages`) the run lacks: the base model would answer in their name.
+    """List the variants whose weights the run lacks: the base model would answer in their name.
 
     named: variants asked for by name. BadInput where one of these lacks its stage; listed ones are printed.
     """
     stages = system.training.stages
     variants = [system.variant(name) for name in named or system.listed]
-    lacking = [variant for variant in variants if variant.who in stages and run_stages.lacks(variant.who)]
+    lacking = [variant for variant in variants if run_stages.lacks(variant.who, stages)]
+    folder = {variant.name: run_stages.home / (SFT if variant.who in LAST else variant.who) for variant in lacking}
     if named and lacking:
+        name = lacking[0].name
         raise BadInput(
-            f"{run_stages.home / lacking[0].who} does not exist, whose weights play {lacking[0].name}: leave this "
-            "variant out, or train the run again with it."
+            f"{folder[name]} does not exist, whose weights play {name}: leave this variant out, or train the run again "
+            "with it."
         )
-    for variant in lacking:
-        print(f"{variant.name} is left out: {run_stages.home / variant.who}, whose weights play it, does not exist.")
+    for name, missing in folder.items():
+        print(f"{name} is left out: {missing}, whose weights play it, does not exist.")
     return [variant.name for variant in lacking]
 
 
@@ -115,25 +122,28 @@ def load_base(config: Config, system: System[Any], run_stages: RunStages) -> tup
 
 
 @contextmanager
-def answering(
-    config: Config, system: System[Any], run_stages: RunStages, stages: set[str]
-) -> Iterator[Callable[[str], Any]]:
-    """For the duration, a function from a stage among `stages` to a context manager of `AnsweringModel`.
+def answering(config: Config, system: System[Any], run_stages: RunStages) -> Iterator[Callable[[str], Any]]:
+    """For the duration, a function from a stage to a context manager of `AnsweringModel`.
 
-    "sft" and "trained" share one engine; others have their own, built when asked for. A server answers for all.
+    "sft" and "trained" share one engine; others have their own. Each is built when it is asked for, so that one model
+    is in memory where these two are asked last. A server answers for all.
     """
     if not config.engine.loads_weights:
         with without_weights(config, system.origin.credentialed) as engine:
             yield lambda stage: _given(AnsweringModel(EnginePolicy(engine, 0, config.env.decisions), WORDS, None))
         return
-    shared = _Shared(config, system.agents, run_stages) if stages & set(LAST) else None
-    try:
-        yield lambda stage: (
-            shared.stage(stage) if shared and stage in LAST else _saved(config, system, run_stages, stage)
-        )
-    finally:
-        if shared is not None:
-            shared.engine.close()
+    with ExitStack() as held:
+        made: list[_Shared] = []
+
+        def opened(stage: str) -> Any:
+            if stage not in LAST:
+                return _saved(config, system, run_stages, stage)
+            if not made:
+                made.append(_Shared(config, system.agents, run_stages))
+                held.callback(made[0].engine.close)
+            return made[0].stage(stage)
+
+        yield opened
 
 
 @contextmanager

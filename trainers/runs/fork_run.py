@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from ghar.config import Config
+from ghar.errors import BadInput
 from ghar.metrics.runfolder import RunFolder
 from ghar.trainers.runs.models import SFT
 from ghar.trainers.runs.resume import as_yaml
@@ -13,8 +14,10 @@ from ghar.trainers.runs.resume import as_yaml
 
 def begin_from(source: Path, config: Config) -> None:
     """Make config.run_dir, which must not be there, an unfinished run of `config` with base model, examples, SFT and
-    metrics of the run `source`. The folder is whole or absent."""
+    metrics of the run `source`. The folder is whole or absent. BadInput for a source without a warm-up."""
     target = Path(config.run_dir)
+    if not (source / "checkpoints" / SFT).is_dir():
+        raise BadInput(f"{source} has no warm-up to start from: train it with a variant that uses one (eval.variants).")
     half = target.with_name(f".{target.name}.fork")
     shutil.rmtree(half, ignore_errors=True)  # of a start that was cut short
     (half / "checkpoints").mkdir(parents=True)

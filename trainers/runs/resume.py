@@ -185,9 +185,9 @@ def _has_moved(path: Path, config: Config) -> bool:
     """Whether model.path is the model that a run's adapters belong on, by the sum of its weights."""
     from ghar.llm.adapter import base_of, weights_digest  # torch
     from ghar.llm.models import model_path
-    from ghar.trainers.runs.models import SFT
 
-    about = base_of(path / "checkpoints" / SFT)
+    folders = sorted(file.parent for file in (path / "checkpoints").glob("[!.]*/config.json"))
+    about = next(filter(None, map(base_of, folders)), None)
     return about is not None and config.model.path is not None and weights_digest(model_path(config)) == about["sha256"]
 
 

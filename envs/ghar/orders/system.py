@@ -134,6 +134,11 @@ def build_order_system(records: Records, settings: Settings) -> System[OrderQues
     return made
 
 
+def order_names(settings: Settings) -> tuple[str, ...]:
+    """List the variants that `build_order_system` makes."""
+    return tuple(_variants(OrderSpec(1, 1), (), settings))
+
+
 def _most_conditions(splits: Splits[OrderQuestion]) -> int:
     return max(len(question.conditions) for part in (splits.train, splits.valid, splits.test) for question in part)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
@@ -29,6 +29,7 @@ Name = Literal[
     "graphwalker", "zero_shot", "random_choice", "semantic_emb", "ehr_emb", "time_series",
     "spell", "influence", "ids", "cone", "lms3", "delta_knn", "gradsel", "rare_items",
 ]  # modules of this folder  # fmt: skip
+EVERY: tuple[Name, ...] = get_args(Name)
 Search = Literal[
     "paper", "released", "no_ehr_emb", "no_cohorts", "no_search", "no_early_stop", "louvain", "show_encoder"
 ]  # fmt: skip
