@@ -104,9 +104,9 @@ class RecordFeatures:
 def read_features(record: PatientRecord, names: Mapping[str, str], values: int) -> RecordFeatures:
     """Read a record of a store with numbers apart. names: of codes; values: of an indicator that its trend is of."""
     events = frozenset(names[record.store.codes[code]] for code in np.unique(record.row_codes()).tolist())
-    shown = {record.store.indicators[i]: record.numbers(i, values) for i in record.indicators}
-    last = {name: numbers[-1] for name, numbers in shown.items()}
-    return RecordFeatures(events, last, {name: trend_of(numbers) for name, numbers in shown.items()})
+    trajectories = {record.store.indicators[i]: record.numbers(i, values) for i in record.indicators}
+    last = {name: numbers[-1] for name, numbers in trajectories.items()}
+    return RecordFeatures(events, last, {name: trend_of(numbers) for name, numbers in trajectories.items()})
 
 
 def fit_rules(

@@ -223,14 +223,14 @@ class EhrRagParts:
         labels it has seen, one rule for each fold of patients, fitted without them."""
         train, values = self.cases.splits.train, self.settings.recent_values
         event_records = self.stores.records(train, apart=True)
-        known = [(case, read_features(record, self.names, values))
-                 for case, record in zip(train, event_records, strict=True)]  # fmt: skip
+        examples = [(case, read_features(record, self.names, values))
+                    for case, record in zip(train, event_records, strict=True)]  # fmt: skip
         if self.generated:
-            return self._fitted(known)
+            return self._fitted(examples)
         people = sorted({case.subject_id for case in train})
         fold_of = {subject: place % FOLDS for place, subject in enumerate(people)}
-        folds = [self._fitted([one for one in known if fold_of[one[0].subject_id] != fold]) for fold in range(FOLDS)]
-        return CrossFitted(fold_of, folds, self._fitted(known))
+        folds = [self._fitted([one for one in examples if fold_of[one[0].subject_id] != fold]) for fold in range(FOLDS)]
+        return CrossFitted(fold_of, folds, self._fitted(examples))
 
     def _fitted(self, train: Sequence[tuple[Case[EventReading], RecordFeatures]]) -> RuleReader:
         labels, classes = [case.label for case, _ in train], len(self.cases.task.labels)
