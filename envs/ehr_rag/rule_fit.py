@@ -51,8 +51,12 @@ class EventRules:
 
     def measured(self, indicator: str, values: Sequence[float]) -> list[str]:
         """The features of an indicator's last value and of how its last values go."""
+        return self.named(indicator, values[-1], trend_of(values))
+
+    def named(self, indicator: str, last: float, trend: str | None) -> list[str]:
+        """The features of an indicator's last value, and of its trend where it has one."""
         low, high = self.cuts[indicator]
-        features, trend = [f"{indicator} {THIRDS[(values[-1] > low) + (values[-1] > high)]}"], trend_of(values)
+        features = [f"{indicator} {THIRDS[(last > low) + (last > high)]}"]
         return features if trend is None else [*features, f"{indicator} {trend}"]
 
     def score(self, present: Iterable[str], absent: Iterable[str]) -> np.ndarray:
@@ -87,22 +91,44 @@ class EventRules:
         return max((float(np.ptp(weight)) for weight in named if weight is not None), default=0.0)
 
 
+@dataclass(frozen=True)
+class RecordFeatures:
+    """What a record says before anything is fitted. events: names of its rows. last, trends: of each indicator the last
+    value, and one of `TRENDS` or None."""
+
+    events: frozenset[str]
+    last: Mapping[str, float]
+    trends: Mapping[str, str | None]
+
+
+def read_features(record: PatientRecord, names: Mapping[str, str], values: int) -> RecordFeatures:
+    """Read a record of a store with numbers apart. names: of codes; values: of an indicator that its trend is of."""
+    events = frozenset(names[record.store.codes[code]] for code in np.unique(record.row_codes()).tolist())
+    trajectories = {record.store.indicators[i]: record.numbers(i, values) for i in record.indicators}
+    last = {name: numbers[-1] for name, numbers in trajectories.items()}
+    return RecordFeatures(events, last, {name: trend_of(numbers) for name, numbers in trajectories.items()})
+
+
 def fit_rules(
     records: Iterable[PatientRecord], labels: Sequence[int], classes: int, names: Mapping[str, str], values: int = 5
 ) -> EventRules:
     """Fit to training patients; `records` are of a store with numbers apart. values: of an indicator that are shown."""
-    event_sets, measured = [], []
-    for record in records:
-        event_sets.append({names[record.store.codes[code]] for code in np.unique(record.row_codes()).tolist()})
-        measured.append(_last_values(record, values))
-    cuts = _cuts([{name: numbers[-1] for name, numbers in last_values.items()} for last_values in measured])
+    return fit_features([read_features(record, names, values) for record in records], labels, classes, names, values)
+
+
+def fit_features(
+    patients: Sequence[RecordFeatures], labels: Sequence[int], classes: int, names: Mapping[str, str], values: int
+) -> EventRules:
+    """`fit_rules` to records that have been read, as by a fit to other folds of the same patients."""
+    event_sets = [patient.events for patient in patients]
+    cuts = _cuts([patient.last for patient in patients])
     n = np.bincount(labels, minlength=classes).astype(float)
     empty = EventRules(np.log((n + 1) / (n.sum() + classes)), {}, {}, cuts, names, values=values)
     having: list[set[str]] = []
-    for events, last_values in zip(event_sets, measured, strict=True):
-        features = set(events)
-        for name in last_values.keys() & cuts.keys():
-            features |= set(empty.measured(name, last_values[name]))
+    for patient in patients:
+        features = set(patient.events)
+        for name in patient.last.keys() & cuts.keys():
+            features.update(empty.named(name, patient.last[name], patient.trends[name]))
         having.append(features)
     shared = _shared(event_sets)
     linked = [links_of(dict.fromkeys(events, ""), shared) for events in event_sets]
@@ -153,7 +179,7 @@ def links_of(names: Iterable[str], shared: frozenset[str]) -> dict[str, tuple[st
     return links
 
 
-def _shared(event_sets: Sequence[set[str]]) -> frozenset[str]:
+def _shared(event_sets: Sequence[frozenset[str]]) -> frozenset[str]:
     """Words of several names, not so many that they say nothing."""
     counts: defaultdict[str, int] = defaultdict(int)
     for name in {name for some in event_sets for name in some}:
@@ -230,7 +256,3 @@ def _regress(
     weights, scores = np.zeros((len(n), len(kept))), prior - 10.0
     weights[there], scores[there] = coefficient, intercept
     return scores, {f: weights[:, i] for f, i in place.items()}, {f: float(share[i]) for f, i in place.items()}
-
-
-def _last_values(record: PatientRecord, values: int) -> dict[str, list[float]]:
-    return {record.store.indicators[i]: record.trajectory(i, values)[1] for i in record.indicators}

@@ -21,7 +21,7 @@ from ghar.envs.ehr_rag.evidence_recall import compute_evidence_bound, gains, sco
 from ghar.envs.ehr_rag.pretraining import practice
 from ghar.envs.ehr_rag.rows import Row, event_row, variant_numbers
 from ghar.envs.ehr_rag.rule import RuleReader
-from ghar.envs.ehr_rag.rule_fit import fit_rules
+from ghar.envs.ehr_rag.rule_fit import RecordFeatures, fit_features, read_features
 from ghar.envs.ehr_rag.settings import Settings
 from ghar.envs.ehr_rag.stores import EventLookups, Stores, clock_for, open_stores
 from ghar.envs.records import Records
@@ -225,18 +225,21 @@ class EhrRagParts:
     def reader(self) -> Policy:
         """The fixed rule, fitted to the training samples; of real patients, where it may teach the very patients whose
         labels it has seen, one rule for each fold of patients, fitted without them."""
-        train = self.cases.splits.train
+        train, values = self.cases.splits.train, self.settings.recent_values
+        event_records = self.stores.records(train, apart=True)
+        examples = [(case, read_features(record, self.names, values))
+                    for case, record in zip(train, event_records, strict=True)]  # fmt: skip
         if self.generated:
-            return self._fitted(train)
+            return self._fitted(examples)
         people = sorted({case.subject_id for case in train})
         fold_of = {subject: place % FOLDS for place, subject in enumerate(people)}
-        folds = [self._fitted([c for c in train if fold_of[c.subject_id] != fold]) for fold in range(FOLDS)]
-        return CrossFitted(fold_of, folds, self._fitted(train))
+        folds = [self._fitted([one for one in examples if fold_of[one[0].subject_id] != fold]) for fold in range(FOLDS)]
+        return CrossFitted(fold_of, folds, self._fitted(examples))
 
-    def _fitted(self, train: Sequence[Case[EventReading]]) -> RuleReader:
-        event_records = self.stores.records(train, apart=True)
-        labels, values = [case.label for case in train], self.settings.recent_values
-        return RuleReader(fit_rules(event_records, labels, len(self.cases.task.labels), self.names, values))
+    def _fitted(self, train: Sequence[tuple[Case[EventReading], RecordFeatures]]) -> RuleReader:
+        labels, classes = [case.label for case, _ in train], len(self.cases.task.labels)
+        features, values = [features for _, features in train], self.settings.recent_values
+        return RuleReader(fit_features(features, labels, classes, self.names, values))
 
     def texts(self) -> list[str]:
         """The rows and trajectories of some training records."""

@@ -261,6 +261,10 @@ class PatientRecord:
         times = [to_datetime(int(time)) for time in self.store.number_time[places]]
         return times, self.store.number_value[places].tolist()
 
+    def numbers(self, indicator: int, last: int) -> list[float]:
+        """The `last` most recent values of an indicator, oldest first."""
+        return self.store.number_value[self._trajectory(indicator, last)].tolist()
+
     def trajectory_lines(self, indicators: Sequence[int], last: int) -> list[tuple[str, datetime, datetime]]:
         """Of each indicator the `last` most recent values in words, "name: [time] value unit; ..." (E_k, Section 3.2),
         and the times of the first and the last of them."""

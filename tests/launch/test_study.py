@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -17,8 +18,9 @@ from ghar.launch.entry import load
 from ghar.launch.study import ROOT, main, studies, workshop
 from ghar.trainers.evaluation.evaluate import evaluate
 from ghar.trainers.evaluation.retrievals import record_retrievals
+from ghar.trainers.study.jobs import StudyJobs
 from ghar.trainers.study.run import run_study
-from ghar.trainers.study.schema import cells_of
+from ghar.trainers.study.schema import Cell, cells_of
 from ghar.trainers.study.verify import verify
 from tests.envs.exams import write_exam
 from tests.envs.test_summaries import write_texts
@@ -116,57 +118,82 @@ def train_here(script: str, overrides: Sequence[str], run: Path) -> str | None:
     return None
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(TRAINED))
-def test_a_cell_of_every_study_is_trained_at_scale_tiny(name: str, cache: Path, tmp_path: Path) -> None:
-    began = time.process_time()
+@dataclass(frozen=True)
+class TrainedStudy:
+    """A study whose cells were trained at scale=tiny: its jobs, its numbers, and what was printed."""
+
+    shop: StudyJobs
+    numbers: dict[str, Any]
+    said: list[str]
+
+    @property
+    def cells(self) -> dict[str, Cell]:
+        """By the name of their run."""
+        return {cell.run.name: cell for cell in cells_of(self.shop.study)}
+
+
+def train_study(
+    name: str, folder: Path, cache: Path, runs: Sequence[str] = (), tables: Sequence[str] = ()
+) -> TrainedStudy:
+    """Train the run of `TRAINED` after the one it starts from, and other runs, each with the row of its name."""
     run, rows = TRAINED[name]
-    shop, _ = workshop([f"study={name}", "scale=tiny", f"tasks=[{ONE[name]}]", f"folder={tmp_path / 'study'}",
+    shop, _ = workshop([f"study={name}", "scale=tiny", f"tasks=[{ONE[name]}]", f"folder={folder / 'study'}",
                         "eval.bootstrap=20", "task.max_test=8", f"data.cache={cache}",
-                        *where(name, tmp_path / "exam")])  # fmt: skip
+                        *where(name, folder / "exam")])  # fmt: skip
     study = shop.study
     source = study.run(run).start
     tight = TIGHT if name == "kare" else []
-    named = (one for one in study.runs if one.name in (run, source))
-    runs = tuple(replace(one, overrides=(*one.overrides, *tight)) for one in named)
-    played = tuple(row for row in study.rows if row.name in rows or (row.run == source and row.variant == "ghar_sft"))
-    names = tuple(row.name for row in played)
+    named = (one for one in study.runs if one.name in (run, source, *runs))
+    played = tuple(row for row in study.rows
+                   if row.name in (*rows, *runs) or (row.run == source and row.variant == "ghar_sft"))  # fmt: skip
+    names = tuple(row.name for row in played if row.name not in runs)
     metrics = ("rouge_l", "sari") if name == "ghar_summaries" else ("accuracy", "macro_f1")
     table = replace(study.tables[0], rows=names, metrics=metrics, tasks=(), main=rows[0], published={})
-    cohort = dict(list(study.cohorts.items())[:1])
-    small = replace(study, runs=runs, rows=played, tables=(table,), cohorts=cohort, main=rows[0])
-    shop = replace(shop, study=small, start=train_here)
-    said: list[str] = []
-    numbers = run_study(shop, said.append)
-    assert all(shop.folder.done(cell) is not None for cell in cells_of(small)), said
-    [found] = numbers.values()
+    others = tuple(other for other in study.tables if other.name in tables)
+    small = replace(study, runs=tuple(replace(one, overrides=(*one.overrides, *tight)) for one in named), rows=played,
+                    tables=(table, *others), cohorts=dict(list(study.cohorts.items())[:1]), main=rows[0])  # fmt: skip
+    shop, said = replace(shop, study=small, start=train_here), list[str]()
+    return TrainedStudy(shop, run_study(shop, said.append), said)
+
+
+@pytest.fixture(scope="module")
+def ghar_study(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> TrainedStudy:
+    """Study ghar with the runs whose SFT data trained GHAR prunes."""
+    runs = ("lightrag", "lightrag_sft", "lightrag_pairs")
+    return train_study("ghar", tmp_path_factory.mktemp("ghar"), cache, runs, tables=["sft_pruning_lightrag"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(TRAINED))
+def test_a_cell_of_every_study_is_trained_at_scale_tiny(
+    name: str, cache: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    began = time.process_time()
+    run, rows = TRAINED[name]
+    made = request.getfixturevalue("ghar_study") if name == "ghar" else train_study(name, tmp_path, cache)
+    shop, small = made.shop, made.shop.study
+    cells = [made.cells[one] for one in (run, small.run(run).start) if one is not None]
+    assert all(shop.folder.done(cell) is not None for cell in cells), made.said
+    [cohort] = small.cohorts
+    found = made.numbers[f"{small.tables[0].name}-{cohort}"]
     for row in found["cells"].values():
         shares = [part["all"]["value"] for part in row.values() if "value" in part["all"]]
         assert shares and all(0 <= share <= 1 for share in shares)
-    for cell in cells_of(small):
+    for cell in cells:
         lines = (shop.folder.run(cell) / "metrics.jsonl").read_text().splitlines()
         phases = {json.loads(line)["phase"] for line in lines}
         assert phases >= ({"sft"} if "trainer.rl.updates=0" in shop.overrides(cell) else {"sft", "rl"})
     if name == "graphwalker":  # measured with the weights that predict
-        frames = [pl.read_parquet(shop.folder.predictions(cell, rows[0])) for cell in cells_of(small)]
+        frames = [pl.read_parquet(shop.folder.predictions(cell, rows[0])) for cell in cells]
         assert not any(frame["entropy_drop"].null_count() for frame in frames)
     assert verify(shop.folder.path).wrong == ()
     trained[name] = time.process_time() - began
 
 
 @pytest.mark.slow
-def test_the_retrievals_of_trained_ghar_prune_the_sft_data_of_others(cache: Path, tmp_path: Path) -> None:
-    shop, _ = workshop(["study=ghar", "scale=tiny", "tasks=[los]", f"folder={tmp_path / 'study'}",
-                        "eval.bootstrap=20", "task.max_test=8", f"data.cache={cache}"])  # fmt: skip
-    [table] = (table for table in shop.study.tables if table.name == "sft_pruning_lightrag")
-    runs = tuple(run for run in shop.study.runs if run.name in ("ghar", "lightrag", *table.rows))
-    rows = tuple(row for row in shop.study.rows if row.name in ("ghar", "lightrag", *table.rows))
-    small = replace(shop.study, runs=runs, rows=rows, tables=(table,))
-    shop = replace(shop, study=small, start=train_here)
-    said: list[str] = []
-    run_study(shop, said.append)
-    cells = {cell.run.name: cell for cell in cells_of(small)}
-    assert all(shop.folder.done(cell) is not None for cell in cells.values()), said
+def test_the_retrievals_of_trained_ghar_prune_the_sft_data_of_others(ghar_study: TrainedStudy) -> None:
+    shop, cells = ghar_study.shop, ghar_study.cells
+    assert all(shop.folder.done(cell) is not None for cell in cells.values()), ghar_study.said
     source, pruned = cells["ghar"], cells["lightrag_pairs"]
     path = shop.folder.run(source) / "retrievals.parquet"
     found, samples = pl.read_parquet(path), pl.read_parquet(next((shop.folder.path / "samples").glob("*.parquet")))

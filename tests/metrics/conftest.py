@@ -1,11 +1,13 @@
 """A made-up run folder: a whole run, and rows to build broken ones from."""
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from ghar.metrics import report
 from ghar.metrics.policy import compare, eval_metrics, policy_summary
 from ghar.metrics.runfolder import RunFolder
 
@@ -112,6 +114,28 @@ def make_summary(episodes: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
         "time": {"data": 11.0, "base": 140.2, "sft": 95.0, "rl": 430.0, "evaluation": 61.3}, "memory_gb": 3.4,
         "commit": "38d7095",
     }  # fmt: skip
+
+
+@pytest.fixture(scope="session", autouse=True)
+def each_chart_is_drawn_once() -> Iterator[None]:
+    """Most reports of these tests show the same curves, and the same data give the same bytes (test_figure.py): drawing
+    them is nine tenths of a report."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("line_chart", "dot_chart"):
+            patch.setattr(report, name, _once(getattr(report, name)))
+        yield
+
+
+def _once(draw: Callable[..., str]) -> Callable[..., str]:
+    drawn: dict[str, str] = {}
+
+    def chart(*data: Any, **names: Any) -> str:
+        key = repr((data, names))
+        if key not in drawn:
+            drawn[key] = draw(*data, **names)
+        return drawn[key]
+
+    return chart
 
 
 @pytest.fixture(scope="session")

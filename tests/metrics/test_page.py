@@ -291,10 +291,14 @@ def test_ten_thousand_rows_open_within_two_seconds(tmp_path: Path, episodes: dic
         folder.write_episodes(name, many)
     page = write_report(folder.path, LOOK)
     assert page.stat().st_size < 40_000_000
-    tries = [asked(page, OPENED) for _ in range(3)]  # other tests run beside this one
-    for seen in tries:
+    least = {"load": float("inf"), "read": float("inf")}
+    for _ in range(3):  # other tests run beside this one
+        seen = asked(page, OPENED)
         assert seen["count"].startswith("10,000 of 10,000 rows") and "q00099" in seen["text"]
-    assert min(seen["load"] for seen in tries) < 2000 and min(seen["read"] for seen in tries) < 2000, tries
+        least = {name: min(value, seen[name]) for name, value in least.items()}
+        if max(least.values()) < 2000:
+            break
+    assert least["load"] < 2000 and least["read"] < 2000, least
 
 
 OPENED = """

@@ -179,7 +179,7 @@ def test_ten_times_the_rows_take_about_ten_times_as_long(tmp_path: Path, episode
 
     small, large = of(1_000), of(10_000)
     assert times_as_long(lambda: write_report(small, LOOK), lambda: write_report(large, LOOK)) < TENFOLD
-    assert "q09999" in write_report(large, LOOK).read_text()
+    assert "q09999" in (large / "report.html").read_text()
 
 
 @pytest.mark.slow
