@@ -76,9 +76,9 @@ def syncs(count: int) -> dict[str, float]:
     for _ in range(count):
         one_update(model, generator)
         parcels = [parcel.sealed() for parcel in pack(model, False)]
-        behind = copy.copy(engine.canary)  # the engine keeps what it had
+        behind, expected = copy.copy(engine.canary), expect(model, IDS)  # the engine keeps what it had
         try:
-            behind.judge(expect(model, IDS), engine.probe(IDS))
+            behind.judge(expected, engine.probe(IDS))
         except WrongWeights:
             stale += 1
         try:
@@ -87,7 +87,7 @@ def syncs(count: int) -> dict[str, float]:
             flipped += 1
         engine.receive(parcels)
         try:
-            furthest = max(furthest, engine.judge(model))
+            furthest = max(furthest, engine.canary.judge(expected, engine.probe(IDS)))
         except WrongWeights:
             false += 1
     return {"false": false, "stale": stale / count, "flipped": flipped / count, "furthest": furthest}

@@ -1,20 +1,29 @@
-"""Run by torchrun (or alone) for tests/trainers/test_distributed.py: short trainings, their numbers into a file.
+"""Short trainings in one, two and three processes for tests/trainers/test_distributed.py, their numbers into files.
 
-python sharing.py OUT JOB [JOB ...], a JOB being WHAT:STAGE:{full,lora} with WHAT a name of `JOBS` and STAGE one of
-none, 0, 1, 2, 3 (offload appended: 2offload); or die, in which the second process does.
+python sharing.py FOLDER: run what FOLDER/plan.json names, in its order: {NAME: [PROCESSES, [JOB, ...]]}, a JOB being
+WHAT:STAGE:{full,lora} with WHAT a name of `JOBS` and STAGE one of none, 0, 1, 2, 3 (offload appended: 2offload). The
+numbers of NAME go to FOLDER/NAME.json.
+
+The processes are forked from one that has loaded the libraries, which takes longer than most jobs. torchrun starts
+those of `python sharing.py die`, in which the second process dies.
 """
 
 from __future__ import annotations
 
 import errno
+import gc
+import importlib.util
 import json
 import os
 import shutil
 import signal
+import socket
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from multiprocessing import connection, get_context
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -38,7 +47,7 @@ from ghar.trainers.rl.state import State, states, width
 from ghar.trainers.rl.trajectory import Trajectories
 from ghar.trainers.runs import checkpoint, manifest
 from ghar.trainers.runs.checkpoint_writer import CheckpointWriter
-from ghar.trainers.runs.distributed import gather, on_main, rank, share, together, world
+from ghar.trainers.runs.distributed import gather, load_deepspeed, on_main, rank, share, together, world
 from ghar.trainers.sft import run as sft_module
 from ghar.trainers.sft import zero_checkpoint
 from ghar.trainers.sft.run import run_sft
@@ -164,6 +173,8 @@ def mappo(deepspeed: DeepspeedConfig, finetune: str) -> dict:
     actor, learner, traj = for_updates(deepspeed, finetune)
     rng = np.random.default_rng(1)
     reports = [improve(learner, traj, THREE, rng) for _ in range(2)]
+    if world() > 1:
+        keep_policy(deepspeed, finetune, actor, learner, rng)
     kept = saved(learner)
     with learner.whole():
         weights = {name: w.clone() for name, w in actor.trainable_state().items()}
@@ -197,12 +208,19 @@ def begun(deepspeed: DeepspeedConfig, finetune: str) -> dict:
     rng = np.random.default_rng(1)
     for _ in range(2):
         improve(learner, traj, THREE, rng)
+    keep_policy(deepspeed, finetune, actor, learner, rng)
+    return {}
+
+
+def keep_policy(
+    deepspeed: DeepspeedConfig, finetune: str, actor: ActorCritic, learner: Learner, rng: np.random.Generator
+) -> None:
+    """Write the checkpoint that `gone_on` reads."""
     with learner.whole():
         weights = {name: w.clone() for name, w in actor.trainable_state().items()}
     own = {"own": learner.state()} if rank() == 0 or learner.parted else {}
     made = checkpoint.Checkpoint(weights, own, checkpoint.random_state(rl=rng), {}, 1, processes=world())
     checkpoint.save(kept_in(deepspeed, finetune), made, {}, checkpoint.KeepPolicy(1, 1))
-    return {}
 
 
 def gone_on(deepspeed: DeepspeedConfig, finetune: str) -> dict:
@@ -220,19 +238,6 @@ def gone_on(deepspeed: DeepspeedConfig, finetune: str) -> dict:
     with learner.whole():
         last = {name: w.flatten()[:5].tolist() for name, w in actor.trainable_state().items()}
     return {"report": report, "weights": last}
-
-
-def critic_begun(deepspeed: DeepspeedConfig, finetune: str) -> dict:
-    """The first two fits of `critic`, and a checkpoint."""
-    learner, one, batch, returns = shared_critic(deepspeed, finetune)
-    one.observe(batch, returns)
-    rng = np.random.default_rng(1)
-    for _ in range(2):
-        one.fit(batch, returns, rng)
-    own, random = state_of(one, learner), checkpoint.random_state(rl=rng)
-    made = checkpoint.Checkpoint({}, own, random, {}, 1, processes=world())
-    checkpoint.save(kept_in(deepspeed, finetune, "critic"), made, {}, checkpoint.KeepPolicy(1, 1))
-    return {}
 
 
 def critic_gone_on(deepspeed: DeepspeedConfig, finetune: str) -> dict:
@@ -288,7 +293,7 @@ def masters(module: torch.nn.Module) -> dict:
 
 
 def kept_in(deepspeed: DeepspeedConfig, finetune: str, what: str = "policy") -> Path:
-    return Path(sys.argv[1]).parent / f"{what}-{deepspeed.zero}-{finetune}"
+    return Path(sys.argv[1]) / f"{what}-{deepspeed.zero}-{finetune}"
 
 
 def rft(deepspeed: DeepspeedConfig, finetune: str) -> dict:
@@ -363,6 +368,10 @@ def critic(deepspeed: DeepspeedConfig, finetune: str) -> dict:
     one.observe(batch, returns)
     rng = np.random.default_rng(1)
     told = [one.fit(batch, returns, rng) for _ in range(2)]
+    if world() > 1:  # for critic_gone_on
+        own, random = state_of(one, learner), checkpoint.random_state(rl=rng)
+        made = checkpoint.Checkpoint({}, own, random, {}, 1, processes=world())
+        checkpoint.save(kept_in(deepspeed, finetune, "critic"), made, {}, checkpoint.KeepPolicy(1, 1))
     found = written(state_of(one, learner), learner.parted)
     one.load_state(found["critic"], found["critic_own"])
     told.append(one.fit(batch, returns, rng))
@@ -449,7 +458,7 @@ def summed(deepspeed: DeepspeedConfig, finetune: str) -> dict:
     from deepspeed.utils import safe_get_full_fp32_param  # pyright: ignore[reportMissingImports]
 
     actor = ActorCritic(tiny_model().to(torch.bfloat16), for_two(finetune, rank=8)).to(torch.bfloat16)  # type: ignore
-    rows = [row for row in play(actor, 2 * world(), np.random.default_rng(0)).rows() if row.trainable]
+    rows = [row for row in play(actor, world(), np.random.default_rng(0)).rows() if row.trainable][: world()]
     shares = [1.0] + [1 / 300] * 60
     exact = [torch.zeros(p.shape) for p in actor.trainable_parameters()]
     for part in rows:
@@ -505,34 +514,79 @@ def own_part(whole: Trajectories) -> Trajectories:
 JOBS = {
     "sft": sft, "best": best, "killed": killed, "mappo": mappo, "rft": rft, "changed": changed, "summed": summed,
     "critic": critic, "fine": fine, "dynamic": dynamic, "begun": begun, "gone_on": gone_on,
-    "critic_begun": critic_begun, "critic_gone_on": critic_gone_on, "masters_begun": masters_begun,
-    "masters_gone_on": masters_gone_on, "sft_begun": sft_begun, "sft_gone_on": sft_gone_on,
-    "six": six, "back_begun": back_begun, "back_gone_on": back_gone_on, "narrow_begun": narrow_begun,
-    "narrow_gone_on": narrow_gone_on, "unwritten": unwritten,
+    "critic_gone_on": critic_gone_on, "masters_begun": masters_begun, "masters_gone_on": masters_gone_on,
+    "sft_begun": sft_begun, "sft_gone_on": sft_gone_on, "six": six, "back_begun": back_begun,
+    "back_gone_on": back_gone_on, "narrow_begun": narrow_begun, "narrow_gone_on": narrow_gone_on,
+    "unwritten": unwritten,
 }  # fmt: skip
 
 
-def main(out: str, *jobs: str) -> None:
+def main(folder: Path) -> None:
+    """Run what the plan in `folder` names, one start after the other; exit where a process fails."""
+    plan: dict[str, tuple[int, list[str]]] = json.loads((folder / "plan.json").read_text())
     torch.set_num_threads(1)
     torch.optim.AdamW = Damped  # for SFT, too: transformers' Trainer looks it up when it needs it
+    load_libraries()
+    for name, (processes, jobs) in plan.items():
+        start(processes, folder / f"{name}.json", jobs)
+
+
+def load_libraries() -> None:
+    """Import what jobs import late. The collector leaves it all alone: DeepSpeed and accelerate make it look through
+    everything at each start of a training."""
+    import trl.models.utils
+    import trl.trainer.sft_trainer  # noqa: F401
+
+    if importlib.util.find_spec("deepspeed"):
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
+        load_deepspeed()
+        importlib.import_module("deepspeed.runtime.zero.muon.muon_optimizer")  # every start of ZeRO imports it
+    gc.collect()
+    gc.freeze()
+
+
+def start(processes: int, out: Path, jobs: Sequence[str]) -> None:
+    """Run jobs in processes that find what torchrun would give them; when one fails, end the others."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    context = get_context("fork")
+    started = [
+        context.Process(target=run_jobs, args=(number, processes, port, out, jobs)) for number in range(processes)
+    ]
+    for process in started:
+        process.start()
+    going = {process.sentinel: process for process in started}
+    while going:
+        for ended in connection.wait(list(going)):
+            process = going.pop(ended)  # type: ignore[call-overload]
+            process.join()
+            if process.exitcode:
+                for other in started:
+                    other.kill()
+                sys.exit(f"{out.stem}: a process ended with exit code {process.exitcode}")
+
+
+def run_jobs(number: int, processes: int, port: int, out: Path, jobs: Sequence[str]) -> None:
+    """Run the jobs as process `number`; process 0 writes the numbers."""
+    os.environ.update(RANK=f"{number}", LOCAL_RANK=f"{number}", GROUP_RANK="0", WORLD_SIZE=f"{processes}",
+                      LOCAL_WORLD_SIZE=f"{processes}", MASTER_ADDR="127.0.0.1", MASTER_PORT=f"{port}")  # fmt: skip
     with together(None):
-        if jobs == ("die",):
-            die()
         found = {}
         for job in jobs:
             what, stage, finetune = job.split(":")
             zero: Any = stage if stage == "none" else f"zero{stage}"
             deepspeed = DeepspeedConfig(zero, checkpointing=world() > 1)
             found[job] = JOBS[what](deepspeed, finetune)
-        on_main(lambda: Path(out).write_text(json.dumps(found)))
+        on_main(lambda: out.write_text(json.dumps(found)))
 
 
 def die() -> None:
     """The second process is killed while the first one waits for it."""
-    if rank() == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    gather(None)
+    with together(None):
+        if rank() == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        gather(None)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    die() if sys.argv[1] == "die" else main(Path(sys.argv[1]))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ HAS_DEEPSPEED = importlib.util.find_spec("deepspeed") is not None
 needs_deepspeed = pytest.mark.skipif(not HAS_DEEPSPEED, reason="deepspeed is not installed")
 EVERY_STAGE = ("0:full", "1:lora", "2:full", "2offload:lora", "3:full", "3offload:lora")
 PLAIN = ("sft:none:full", "best:none:lora", "killed:none:lora", "mappo:none:full", "rft:none:full", "critic:none:lora",
-         "dynamic:none:full", "unwritten:none:full")  # fmt: skip
+         "critic:none:full", "dynamic:none:full", "unwritten:none:full")  # fmt: skip
 JOBS = {  # what two processes run
     "plain": PLAIN,
     **{what: tuple(f"{what}:{stage}" for stage in EVERY_STAGE) for what in ("mappo", "rft")},
@@ -33,21 +32,41 @@ JOBS = {  # what two processes run
     "fine": tuple(f"fine:{stage}:full" for stage in (1, 2, 3)),
     "changed": tuple(f"changed:{stage}:full" for stage in range(4)),
     "summed": tuple(f"summed:{stage}:full" for stage in (1, 2, "2offload", 3)),
-    "back": tuple(f"back_gone_on:{stage}" for stage in ("none:lora", "0:full", "1:full", "2:lora", "2offload:full",
-                                                        "3:full", "3:lora")),
 }  # fmt: skip
+ALONE = (  # what one process runs, without DeepSpeed
+    *(f"{what}:none:full" for what in ("sft", "best", "six", "mappo", "rft", "critic", "dynamic")),
+    *(f"{what}:none:lora" for what in ("sft", "best", "six", "mappo", "rft", "critic")),
+)
+# What two processes begin and three go on with. Policies that "mappo" trains are begun by it, critics by "critic".
+POLICIES = ("none:full", "0:lora", "1:full", "2:lora", "2offload:full", "3:full", "3offload:lora")
+CRITICS = ("none:full", "0:full", "1:full", "2:lora", "2offload:full", "3:full")
+NARROW = ("1:full", "2:lora", "3:full")
+WARM = ("none:lora", "0:full", "1:full", "2:lora", "2offload:full", "3:full", "3:lora")  # of SFT
+BEGUN = (
+    *(f"begun:{one}" for one in POLICIES if f"mappo:{one}" not in (*PLAIN, *JOBS["mappo"])),
+    *(f"{what}_begun:{one}" for what in ("masters", "narrow") for one in NARROW),
+    *(f"sft_begun:{one}" for one in WARM),
+)
+GONE_ON = (
+    *(f"gone_on:{one}" for one in POLICIES), *(f"critic_gone_on:{one}" for one in CRITICS),
+    *(f"{what}_gone_on:{one}" for what in ("masters", "narrow") for one in NARROW),
+    *(f"sft_gone_on:{one}" for one in WARM),
+)  # fmt: skip
 Numbers = dict[str, dict[str, float]]
 
 
-def launch(processes: int, out: Path, *jobs: str) -> subprocess.CompletedProcess[str]:
-    return run_python(SCRIPT, out, *jobs, processes=processes)
-
-
-def numbers(processes: int, out: Path, *jobs: str) -> Numbers:
-    """What each job says, as {path in its result: number}."""
-    done = launch(processes, out, *jobs)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return {job: dict(leaves(found)) for job, found in json.loads(out.read_text()).items()}
+def plan() -> dict[str, tuple[int, list[str]]]:
+    """What `SCRIPT` runs: processes and jobs of each start, those without DeepSpeed first: after it accelerate trains
+    with DeepSpeed whatever follows."""
+    if not HAS_DEEPSPEED:
+        return {"alone": (1, [*ALONE]), "two": (2, [*PLAIN])}
+    starts = {
+        "alone": (1, ALONE),
+        "two": (2, (*(job for jobs in JOBS.values() for job in jobs), *BEGUN)),
+        "three": (3, (*GONE_ON, *(f"back_begun:{one}" for one in WARM))),
+        "back": (2, tuple(f"back_gone_on:{one}" for one in WARM)),
+    }
+    return {name: (count, sorted(jobs, key=lambda job: ":none:" not in job)) for name, (count, jobs) in starts.items()}
 
 
 def leaves(value: Any, name: str = "") -> Any:
@@ -60,49 +79,31 @@ def leaves(value: Any, name: str = "") -> Any:
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Numbers:
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Numbers]:
+    """Numbers of each job of each start, as {path in its result: number}."""
+    folder = tmp_path_factory.mktemp("shared")
+    (folder / "plan.json").write_text(json.dumps(plan()))
+    done = run_python(SCRIPT, folder)
+    assert done.returncode == 0, done.stderr[-4000:]
+    written = {name: json.loads((folder / f"{name}.json").read_text()) for name in plan()}
+    return {name: {job: dict(leaves(result)) for job, result in jobs.items()} for name, jobs in written.items()}
+
+
+@pytest.fixture(scope="module")
+def alone(results: dict[str, Numbers]) -> Numbers:
     """Numbers of one process without DeepSpeed."""
-    what = ("sft", "best", "six", "mappo", "rft", "critic", "dynamic")
-    jobs = [f"{name}:none:{finetune}" for name in what for finetune in ("full", "lora")]
-    return numbers(1, tmp_path_factory.mktemp("alone") / "out.json", *jobs)
+    return results["alone"]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the processes of one start find the checkpoints of another."""
-    return tmp_path_factory.mktemp("shared")
+def both(results: dict[str, Numbers]) -> Callable[[str], Numbers]:
+    """Numbers of two processes for a name of `JOBS`."""
+    return lambda name: {job: results["two"][job] for job in JOBS[name]}
 
 
-@pytest.fixture(scope="module")
-def three(folder: Path) -> tuple[Numbers, Numbers]:
-    """Numbers of jobs that two processes began, and as three went on with them; three also begin those of "back"."""
-    jobs = [
-        f":{job}" for job in ("none:full", "0:lora", "1:full", "2:lora", "2offload:full", "3:full", "3offload:lora")
-    ]
-    critics = [f"critic_:{job}" for job in ("none:full", "0:full", "1:full", "2:lora", "2offload:full", "3:full")]
-    masters = [f"{what}_:{job}" for what in ("masters", "narrow") for job in ("1:full", "2:lora", "3:full")]
-    warm = [f"sft_:{job}" for job in ("none:lora", "0:full", "1:full", "2:lora", "2offload:full", "3:full", "3:lora")]
-    all_jobs = [*jobs, *critics, *masters, *warm]
-    begun = numbers(2, folder / "begun.json", *(job.replace(":", "begun:", 1) for job in all_jobs))
-    gone_on = [job.replace(":", "gone_on:", 1) for job in all_jobs]
-    back = [job.replace("gone_on", "begun") for job in JOBS["back"]]
-    found = numbers(3, folder / "three.json", *gone_on, *back)
-    return begun, {job: found[job] for job in gone_on}
-
-
-@pytest.fixture(scope="module")
-def both(request: pytest.FixtureRequest, folder: Path) -> Callable[[str], Numbers]:
-    """Numbers of two processes for a name of `JOBS`. All run in one start: libraries take longer to load than most."""
-    if HAS_DEEPSPEED:
-        request.getfixturevalue("three")
-    jobs = [job for name, own in JOBS.items() if name == "plain" or HAS_DEEPSPEED for job in own]
-    found = numbers(2, folder / "both.json", *jobs)
-    return lambda name: {job: found[job] for job in JOBS[name]}
-
-
-def same(found: Numbers, alone: Numbers) -> None:
+def same(numbers: Numbers, alone: Numbers) -> None:
     """Whether every job says what one process without DeepSpeed does."""
-    for job, values in found.items():
+    for job, values in numbers.items():
         what, _, finetune = job.split(":")
         whole = {"killed": "sft", "back_gone_on": "six"}.get(what, what)
         expected = alone[f"{whole}:none:{finetune}"] if what != "unwritten" else {}
@@ -123,15 +124,16 @@ def test_two_processes_under_zero_train_like_one(both: Callable[[str], Numbers],
 
 
 @needs_deepspeed
-def test_three_processes_go_on_from_a_checkpoint_of_two(three: tuple[Numbers, Numbers], alone: Numbers):
+def test_three_processes_go_on_from_a_checkpoint_of_two(results: dict[str, Numbers], alone: Numbers):
     """Every stage, LoRA and full, of SFT, RL and a critic of its own; in 16 bits the float32 masters of SFT and RL, to
     the last bit; for other numbers see test_resharding.py."""
-    begun, found = three
-    for job, values in found.items():
+    for job in GONE_ON:
         what, _, finetune = job.split(":")
+        values = results["three"][job]
         assert values
         if what in ("masters_gone_on", "narrow_gone_on"):
-            assert values == begun[job.replace("gone_on", "begun")] and values["/lost"] > 0, job
+            begun = results["two"][job.replace("gone_on", "begun")]
+            assert values == begun and values["/lost"] > 0, job
             continue
         whole = {"critic_gone_on": "critic", "sft_gone_on": "six"}.get(what, "mappo")
         expected = alone[f"{whole}:none:{finetune}"]
@@ -141,8 +143,8 @@ def test_three_processes_go_on_from_a_checkpoint_of_two(three: tuple[Numbers, Nu
 
 
 @needs_deepspeed
-def test_two_processes_go_on_with_an_sft_of_three(both: Callable[[str], Numbers], alone: Numbers):
-    same(both("back"), alone)
+def test_two_processes_go_on_with_an_sft_of_three(results: dict[str, Numbers], alone: Numbers):
+    same(results["back"], alone)
 
 
 @needs_deepspeed
@@ -170,9 +172,9 @@ def test_gradients_in_16_bits_add_up_in_float32(both: Callable[[str], Numbers]):
         assert off["/off"] < 0.01, (stage, off)
 
 
-def test_a_killed_process_ends_the_others(tmp_path: Path):
-    done = launch(2, tmp_path / "out.json", "die")
-    assert done.returncode != 0 and not (tmp_path / "out.json").exists()
+def test_a_killed_process_ends_the_others():
+    done = run_python(SCRIPT, "die", processes=2)
+    assert done.returncode != 0
     assert "Signal 9 (SIGKILL)" in done.stderr
 
 

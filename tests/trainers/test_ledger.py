@@ -44,8 +44,11 @@ def five_steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("chosen", range(6))
-def test_no_flipped_bit_is_read_as_another_number(five_steps: Path, tmp_path: Path, chosen: int):
+def test_no_flipped_bit_is_read_as_another_number(
+    five_steps: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: int
+):
     """Each file of the folder, at random places: what is read is as it was, or a sentence says what is wrong."""
+    monkeypatch.setattr(ledger, "PAUSE", 0)  # no writer is at work
     run = tmp_path / "run"
     shutil.copytree(five_steps, run)
     whole, drawn = read_run(run), random.Random(chosen)
@@ -264,32 +267,44 @@ CHANGES: list[tuple[str, Callable[[list[list[str]]], list[list[str]]]]] = [
 ]  # fmt: skip
 
 
+def print_of(small_config: Callable[..., Config], root: Path, cache: Path) -> dict[str, Any]:
+    """What `data_print` tells of the tables in `root`, read anew."""
+    from ghar.envs.system import build
+
+    graph, names = root / "kg" / "kg.csv.gz", root / "kg" / "mondo_references.csv.gz"
+    words = ["data=mimic4", f"data.root={root}", f"data.cache={cache}", f"kg.path={graph}", f"kg.references={names}"]
+    records = Records(small_config(*words))
+    return data_print(build(records), records)
+
+
+@pytest.fixture(scope="module")
+def unchanged(
+    small_config: Callable[..., Config], small_records: Records, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
+    """What is told of tables as a user has them; the same of a copy in another place."""
+    place = tmp_path_factory.mktemp("unchanged")
+    shutil.copytree(small_records.root, place / "tables")
+    found = print_of(small_config, place / "tables", place / "one")
+    (place / "tables").rename(place / "moved")
+    hold_data(folder := RunFolder.open(place / "run"), found)
+    hold_data(folder, print_of(small_config, place / "moved", place / "again"))
+    return found
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(CHANGES)))
 def test_a_change_of_the_tables_between_two_starts_is_named(
-    small_config: Callable[..., Config], small_records: Records, tmp_path: Path, number: int
+    small_config: Callable[..., Config], small_records: Records, unchanged: dict[str, Any], tmp_path: Path, number: int
 ):
     """Real tables as a user has them, one of which is another one at the second start."""
-    from ghar.envs.system import build
-
     table, change = CHANGES[number]
-    root = tmp_path / "tables"
+    root, folder = tmp_path / "tables", RunFolder.open(tmp_path / "run")
     shutil.copytree(small_records.root, root)
-
-    def read(cache: str) -> dict[str, Any]:
-        graph, names = root / "kg" / "kg.csv.gz", root / "kg" / "mondo_references.csv.gz"
-        words = ["data=mimic4", f"data.root={root}", f"data.cache={tmp_path / cache}", f"run_dir={tmp_path / 'run'}",
-                 f"kg.path={graph}", f"kg.references={names}"]  # fmt: skip
-        records = Records(small_config(*words))
-        return data_print(build(records), records)
-
-    folder = RunFolder.open(tmp_path / "run")
-    hold_data(folder, read("one"))
-    hold_data(folder, read("again"))
+    hold_data(folder, unchanged)
     path = root / f"{table}.csv.gz"
     write_rows(path, change(rows_of(path)))
     with pytest.raises(BadInput, match="holds a run of other data"):
-        hold_data(folder, read("two"))
+        hold_data(folder, print_of(small_config, root, tmp_path / "cache"))
 
 
 def test_an_evaluation_on_other_data_has_a_folder_of_its_own(

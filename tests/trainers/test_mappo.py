@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from multiprocessing import get_context
 
 import numpy as np
 import pytest
@@ -26,6 +25,7 @@ from ghar.trainers.rl.trajectory import Trajectories
 from ghar.trainers.runs.distributed import share
 from tests.running import ends
 from tests.trainers.minibatch import select
+from tests.trainers.test_resume import Starts
 from tests.trainers.tiny import VOCAB, build, for_two, perturb, tiny_model
 
 CONFIG = MappoConfig(
@@ -222,7 +222,7 @@ def alone_and_in_a_group(rendezvous: str) -> None:
 @pytest.mark.slow
 def test_one_process_under_torch_distributed_gives_the_same_numbers(tmp_path):
     # in a process of its own: vLLM's engine, which lives as long as the tests, has a group in this one
-    process = get_context("spawn").Process(target=alone_and_in_a_group, args=(str(tmp_path / "rendezvous"),))
+    process = Starts().context.Process(target=alone_and_in_a_group, args=(str(tmp_path / "rendezvous"),))
     process.start()
     assert process.pid and ends(process.pid, process.is_alive)
     assert process.exitcode == 0
@@ -250,7 +250,7 @@ def one_of_two(rank: int, rendezvous: str, out: str) -> None:
 @pytest.mark.slow
 def test_two_processes_give_the_numbers_of_one(tmp_path):
     """Whatever counts alike and whatever advantages are compared with; the second sample's attempts lie in both."""
-    context = get_context("spawn")
+    context = Starts().context
     given = [(rank, str(tmp_path / "rendezvous"), str(tmp_path / "out")) for rank in range(2)]
     processes = [context.Process(target=one_of_two, args=arguments) for arguments in given]
     for process in processes:
