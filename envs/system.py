@@ -3,8 +3,9 @@
 A room (envs/NAME/, or a user's own module) has two names: `Settings`, a frozen dataclass of its keys whose first field
 is `name: str`, and `build(records, settings) -> System`, which reads the records without any model. `system=NAME`
 imports envs.NAME; a name with a dot is imported as it stands. Nothing has to be registered. With `variant_names(config,
-settings)` beside `build` a wrong name in eval.variants is refused before tables are read. A room whose tasks are its
-own may have `drawn(records, settings) -> (task, splits)`, for statistics of samples that `build` would first encode.
+settings)` beside `build`, which lists all variants, borrowed baselines too (`baseline_table.borrowed_names`), a wrong
+name in eval.variants is refused before tables are read. A room whose tasks are its own may have `drawn(records,
+settings) -> (task, splits)`, for statistics of samples that `build` would first encode.
 """
 
 from __future__ import annotations

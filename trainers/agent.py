@@ -175,7 +175,9 @@ def load(run: str | Path, variant: str | None = None, base: str | Path | None = 
     run_stages = find(config)
     stage = run_stages.names(chosen.who)
     if stage == "base" and chosen.who != "base":
-        raise BadInput(f"{run} holds no trained weights for {chosen.name}: train the run first.")
+        raise BadInput(
+            f"{run} holds no trained weights for {chosen.name}: train it, or name a variant that has some."
+        )
     opened = held.enter_context(answering(config, system, run_stages))
     answers = held.enter_context(opened(stage))
     own = system.read_by(answers.reader)

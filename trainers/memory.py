@@ -161,7 +161,7 @@ def estimate(
             phases["rl"] = _rl(config, shape, processes, on, own)
     if config.engine.loads_weights:
         phases["evaluation"] = _played(config, shape, on, own)
-        if config.trainer.rl.updates:
+        if training and config.trainer.rl.updates:  # an evaluation alone may have no adapter to fold
             phases["evaluation"]["weights"] += _folded(config, shape)
     return phases
 

@@ -165,7 +165,7 @@ def make_plan(config: Config, gpus: tuple[int, Device] | None = None) -> Plan:
         raise BadInput(f"system {built.name} has no agents, so there is nothing to train and to plan.")
     system = table_of(built, records)
     counted, variants = probe(system, config, shape), probe_variants(system, config, shape)
-    held = _held()
+    held = _resident_memory()
     speed = measure(config, shape, counted) if gpus is None else None
     processes, on = (processes_of(), this_device()) if gpus is None else gpus
     asked = config if needs_warm_up(system, config) else without_teacher(config)
@@ -184,7 +184,7 @@ def make_plan(config: Config, gpus: tuple[int, Device] | None = None) -> Plan:
     return Plan(phases, host, disk_of(system, config, shape, counted, variants), device, free, processes)
 
 
-def _held() -> int:
+def _resident_memory() -> int:
     """Bytes of this process with the libraries, data and indexes of a training, before any weights."""
     import ghar.trainers.sft.trainer  # noqa: F401  # TRL, which a training imports last
 
@@ -199,7 +199,8 @@ def longest_played(
     models = [variant.name for variant in evaluated_variants(system, config) if system.asks_model(variant)]
     as_taught = needs_warm_up(system, config) or not variants.keys() >= set(models)
     probed = [*variants.values(), *([counted] if as_taught else [])]
-    return max((of.longest for of in probed if of.longest is not None), default=None)
+    lengths = [of.longest for of in probed if of.longest is not None]
+    return max(lengths) if lengths and len(lengths) == len(probed) else None
 
 
 def phases_of(

@@ -59,7 +59,7 @@ from ghar.trainers.sft.examples import TrainingExamples, read_examples, write_ex
 from ghar.trainers.sft.pairs import TokenExample, tokenise_examples
 from ghar.trainers.sft.run import SFTResult, best_step, metrics_row
 from ghar.trainers.sft.warmup import learn
-from ghar.trainers.stages import evaluated_variants, further_stages, may_need_none, needs_warm_up
+from ghar.trainers.stages import evaluated_variants, further_stages, may_skip_warm_up, needs_warm_up
 from ghar.trainers.teacher import taught
 
 PHASES = {
@@ -132,14 +132,14 @@ class TrainingRun:
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
-        """Say which phase begins, of how many, and count its seconds; its freed memory is not the next one's burden."""
+        """Say which phase begins, of how many, and count its seconds; give back what the one before has freed."""
         if phase in self.phases and rank() == 0:
             title = RFT if phase == "rl" and self.config.trainer.method == "rft" else PHASES[phase]
             print(f"{self.phases.index(phase) + 1}/{len(self.phases)} {title}", flush=True)
+        release_memory()
         start = time.monotonic()
         yield
         self.seconds[phase] = time.monotonic() - start
-        release_memory()
 
 
 def train(config: Config, make_workers: MakeWorkers = local) -> None:
@@ -171,7 +171,7 @@ def _in_folder(config: Config, make_workers: MakeWorkers) -> None:
         keep_log(config)  # of every process
         on_main(lambda: hold(held, path))
         on_main(lambda: print_scale(config))
-        on_main(lambda: check_machine(without_teacher(config) if may_need_none(config) else config))
+        on_main(lambda: check_machine(without_teacher(config) if may_skip_warm_up(config) else config))
         opened = on_main(lambda: open_run(config))
         if opened is None:
             on_main(lambda: print(f"Report: {report(path)}"))
@@ -192,7 +192,7 @@ def _train(config: Config, folder: RunFolder, resumed: bool, make_workers: MakeW
         table = main_first(lambda: table_of(system, records))
         for name in config.eval.variants or ():
             table.variant(name)  # before hours of training, not after
-        if may_need_none(config) and needs_warm_up(table, config):
+        if may_skip_warm_up(config) and config.trainer.warmup.teacher != "scripted" and needs_warm_up(table, config):
             on_main(lambda: check_machine(config))  # with its teacher
         on_main(lambda: hold_data(folder, data_print(system, records)))
         on_main(lambda: hold_schedule(folder, config.trainer.rl))
@@ -256,7 +256,7 @@ def _leave_warm_up_out(run: TrainingRun) -> None:
     """Make the demo's base model alone, which the further stages start from."""
     names = ", ".join(variant.name for variant in evaluated_variants(run.table, run.config))
     on_main(lambda: print(f"The warm-up is left out: trainer.rl.updates=0, and no variant uses it ({names})."))
-    if "base" in run.phases:
+    if "base" in run.phases and on_main(lambda: not (run.checkpoints / BASE / "config.json").is_file()):
         with run.timed("base"):
             start_model(run.system, run.records, run.folder, run.log)
 

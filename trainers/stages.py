@@ -7,7 +7,7 @@ from typing import Any
 from ghar.config import Config
 from ghar.envs.system import System, Variant
 
-WARMED_UP = ("sft", "trained")  # `Variant.who` that the policy of the warm-up answers, or the one that RL made of it
+POLICY_STAGES = ("sft", "trained")  # `Variant.who` of the policy after the warm-up, and of what RL made of it
 
 
 def evaluated_variants(system: System[Any], config: Config) -> list[Variant]:
@@ -21,9 +21,11 @@ def further_stages(system: System[Any], config: Config) -> list[str]:
     return [name for name in system.training.stages if name in asked]
 
 
-def may_need_none(config: Config) -> bool:
+def may_skip_warm_up(config: Config) -> bool:
     """Return whether a run may leave the warm-up out, as far as the configuration tells before its system is built."""
-    return config.eval.variants is not None and not config.trainer.rl.updates
+    if config.trainer.method == "plain" or config.eval.variants is None:
+        return False
+    return not config.trainer.rl.updates
 
 
 def needs_warm_up(system: System[Any], config: Config) -> bool:
@@ -32,4 +34,4 @@ def needs_warm_up(system: System[Any], config: Config) -> bool:
     True too where the run trains no further stage: the policy is then all that it makes, for an export or a fork.
     """
     asked = {variant.who for variant in evaluated_variants(system, config)}
-    return bool(config.trainer.rl.updates or asked.intersection(WARMED_UP) or not further_stages(system, config))
+    return bool(config.trainer.rl.updates or asked.intersection(POLICY_STAGES) or not further_stages(system, config))

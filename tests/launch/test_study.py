@@ -136,6 +136,7 @@ def train_study(
     name: str, folder: Path, cache: Path, runs: Sequence[str] = (), tables: Sequence[str] = ()
 ) -> TrainedStudy:
     """Train the run of `TRAINED` after the one it starts from, and other runs, each with the row of its name."""
+    began = time.process_time()
     run, rows = TRAINED[name]
     shop, _ = workshop([f"study={name}", "scale=tiny", f"tasks=[{ONE[name]}]", f"folder={folder / 'study'}",
                         "eval.bootstrap=20", "task.max_test=8", f"data.cache={cache}",
@@ -153,7 +154,9 @@ def train_study(
     small = replace(study, runs=tuple(replace(one, overrides=(*one.overrides, *tight)) for one in named), rows=played,
                     tables=(table, *others), cohorts=dict(list(study.cohorts.items())[:1]), main=rows[0])  # fmt: skip
     shop, said = replace(shop, study=small, start=train_here), list[str]()
-    return TrainedStudy(shop, run_study(shop, said.append), said)
+    made = TrainedStudy(shop, run_study(shop, said.append), said)
+    trained[name] = time.process_time() - began
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +171,6 @@ def ghar_study(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained
 def test_a_cell_of_every_study_is_trained_at_scale_tiny(
     name: str, cache: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    began = time.process_time()
     run, rows = TRAINED[name]
     made = request.getfixturevalue("ghar_study") if name == "ghar" else train_study(name, tmp_path, cache)
     shop, small = made.shop, made.shop.study
@@ -187,7 +189,6 @@ def test_a_cell_of_every_study_is_trained_at_scale_tiny(
         frames = [pl.read_parquet(shop.folder.predictions(cell, rows[0])) for cell in cells]
         assert not any(frame["entropy_drop"].null_count() for frame in frames)
     assert verify(shop.folder.path).wrong == ()
-    trained[name] = time.process_time() - began
 
 
 @pytest.mark.slow

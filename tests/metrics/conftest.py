@@ -116,7 +116,7 @@ def make_summary(episodes: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="package", autouse=True)
 def each_chart_is_drawn_once() -> Iterator[None]:
     """Most reports of these tests show the same curves, and the same data give the same bytes (test_figure.py): drawing
     them is nine tenths of a report."""

@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics
 
+import ghar.metrics.report
 from ghar.errors import BadInput
 from ghar.metrics import breakdown, curves
 from ghar.metrics.bootstrap import mean_interval
 from ghar.metrics.breakdown import RowCounts, decision_curve
-from ghar.metrics.charts import PALETTE, Line, line_chart
+from ghar.metrics.charts import PALETTE, Line, dot_chart, line_chart
 from ghar.metrics.curves import agents, critic, diagnostic
 from ghar.metrics.report import write_report
 from ghar.metrics.runfolder import RunFolder
@@ -168,7 +169,11 @@ def test_calibration_has_a_part_in_the_table(whole_run: RunFolder):
 
 
 @pytest.mark.slow
-def test_ten_times_the_rows_take_about_ten_times_as_long(tmp_path: Path, episodes: dict[str, list[dict[str, Any]]]):
+def test_ten_times_the_rows_take_about_ten_times_as_long(
+    tmp_path: Path, episodes: dict[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+):
+    for draw in (line_chart, dot_chart):  # each time anew
+        monkeypatch.setattr(ghar.metrics.report, draw.__name__, draw)
     rows = episodes["ghar_rl"]
 
     def of(count: int) -> Path:

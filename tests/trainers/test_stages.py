@@ -19,7 +19,7 @@ from ghar.trainers.evaluation.evaluate import evaluate
 from ghar.trainers.plan import EpisodeCounts, phases_of
 from ghar.trainers.recipe import train
 from ghar.trainers.runs.fork_run import begin_from
-from ghar.trainers.stages import further_stages, may_need_none, needs_warm_up
+from ghar.trainers.stages import further_stages, may_skip_warm_up, needs_warm_up
 
 SHORT = (
     "+experiment=mimic4_los", "threads=1", "data.patients=120", "model.hidden=32", "model.layers=2",
@@ -52,9 +52,9 @@ def system(*stages: str) -> System[Any]:
 def test_who_uses_the_warm_up(variants: str, updates: int, stages: list[str], needed: bool) -> None:
     config = load([f"eval.variants=[{variants}]", f"trainer.rl.updates={updates}"])
     assert further_stages(system("one", "other"), config) == stages
-    assert needs_warm_up(system("one", "other"), config) == needed and (needed or may_need_none(config))
+    assert needs_warm_up(system("one", "other"), config) == needed and (needed or may_skip_warm_up(config))
     everything = replace(config, eval=replace(config.eval, variants=None))
-    assert needs_warm_up(system("one", "other"), everything) and not may_need_none(everything)
+    assert needs_warm_up(system("one", "other"), everything) and not may_skip_warm_up(everything)
     with pytest.raises(BadInput, match=r"no variant onne.*Did you mean one\?"):
         needs_warm_up(system("one"), load(["eval.variants=[onne]"]))
 
@@ -113,7 +113,7 @@ def test_a_run_without_warm_up_goes_on_as_it_began_and_no_other_starts_from_it(c
     train(short(cut, cache))
     rows = [[{**row, "seconds": 0} for row in RunFolder(run).episodes(STAGE)] for run in (whole, cut)]
     assert rows[0] == rows[1] and not (cut / "checkpoints" / "sft").exists()
-    with pytest.raises(BadInput, match=r"has no warm-up to start from: train it with a variant"):
+    with pytest.raises(BadInput, match=r"has no checkpoints/sft to start from: finish its training"):
         begin_from(whole, short(tmp_path / "forked", cache, "trainer.rl.updates=1"))
     assert not (tmp_path / "forked").exists()
     train(short(cut, cache, f"run_dir={tmp_path / 'more'}", f"eval.variants=[{STAGE},ghar_sft]"))

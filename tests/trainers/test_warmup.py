@@ -108,9 +108,9 @@ def test_what_is_rehearsed_stands_behind_the_examples_and_counts_as_no_sample(
     first, second = found.rehearsed
     assert all(e.prediction.label == labels[e.sample_id] for e in (*first, *second)) and 0 < len(first) < len(second)
     tokenizer = build_tokenizer(texts_of(warmup.accepted[:9]), [], 600)
-    taught(system, config, tokenizer, tmp_path / "a" / "lessons.npz")
+    taught(system, config, None, tokenizer, tmp_path / "a" / "lessons.npz")
     few = replace(config, env=replace(config.env, in_flight=16))
-    taught(system, few, tokenizer, tmp_path / "b" / "lessons.npz")
+    taught(system, few, None, tokenizer, tmp_path / "b" / "lessons.npz")
     whole, parts = (read_examples(tmp_path / name / "lessons.npz") for name in "ab")
     pairs = [pair for _, pair in tokenised(tokenizer, [*found.accepted, *first, *second])]
     assert whole == parts and whole.train == pairs and whole.references == warmup.references
@@ -138,7 +138,7 @@ def test_a_teacher_that_is_never_right_is_named(small_system, config, tmp_path, 
 
     mute = replace(small_system, fixed={**small_system.fixed, small_system.training.teacher: Silent})
     with pytest.raises(BadInput, match=r"trainer.warmup.teacher=scripted answered none of 60 samples"):
-        taught(mute, config, build_tokenizer(["word"], [], 300), tmp_path / "lessons.npz")
+        taught(mute, config, None, build_tokenizer(["word"], [], 300), tmp_path / "lessons.npz")
 
 
 def test_examples_do_not_depend_on_a_kill_or_on_the_parts(
@@ -164,7 +164,7 @@ def test_examples_do_not_depend_on_a_kill_or_on_the_parts(
         asked.clear()
         counting = {small_system.training.teacher: lambda: Counting(limit)}
         system = replace(small_system, fixed={**small_system.fixed, **counting})
-        taught(system, own, tokenizer, tmp_path / name / "lessons.npz")
+        taught(system, own, None, tokenizer, tmp_path / name / "lessons.npz")
         return read_examples(tmp_path / name / "lessons.npz"), len(asked)
 
     whole, calls = teach("whole", few)

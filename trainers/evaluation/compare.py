@@ -205,7 +205,7 @@ def _part(system: System[Any], config: Config, variants: Sequence[Variant], trai
     with TemporaryDirectory(prefix="ghar-compare-") as scratch:
         rows = {name: list(made) for name, made in played(system, config, run_stages, variants, Path(scratch))}
     answered = answered_by(system, run_stages, variants)
-    if not run_stages.trained(system.training.stages):  # nothing was trained in this run folder
+    if not run_stages.has_trained_weights(system.training.stages):  # nothing was trained in this run folder
         answered = {name: f"{who} (untrained)" if who == "base" else who for name, who in answered.items()}
     return SystemResults(system, config, {v.name: rows[v.name] for v in variants}, answered)
 

@@ -32,7 +32,6 @@ from ghar.trainers.evaluation.predictions import samples_of, write_predictions
 from ghar.trainers.evaluation.report import conclude
 from ghar.trainers.evaluation.train_test_overlap import check_overlap
 from ghar.trainers.evaluation.weights import (
-    LAST,
     AnsweringModel,
     RunStages,
     answering,
@@ -50,6 +49,7 @@ from ghar.trainers.runs.resume import as_yaml, hold
 from ghar.trainers.runs.samples import Print, data_of, data_print, differences, hold_data, name_of
 from ghar.trainers.scale import print_scale
 from ghar.trainers.sharding import claim
+from ghar.trainers.stages import POLICY_STAGES
 
 OTHERS = "evaluations"  # in a run folder: evaluations on other data than the run's
 
@@ -232,7 +232,7 @@ def played(
     stage_for = {v.name: run_stages.names(v.who) if system.asks_model(v) else "" for v in wanted}
     running, named = _running(system, config, run_stages), set(stage_for.values()) - {""}
     # the policy after RL is made from the one after SFT, in place
-    stages = [*sorted(named - set(LAST)), *(stage for stage in LAST if stage in named)]
+    stages = [*sorted(named - set(POLICY_STAGES)), *(stage for stage in POLICY_STAGES if stage in named)]
     if not stages:
         yield from _by_rules(EvaluationRun(system, config, running, home), wanted)
         if judged is not None:
@@ -248,12 +248,12 @@ def played(
                 playing = EvaluationRun(own, config, running, home)
                 yield from _by_rules(playing, [v for v in wanted if not stage_for[v.name] and stage == stages[0]])
                 asked, fits = [v for v in wanted if stage_for[v.name] == stage], temperatures and stage != "base"
-                yield from _by_model(playing, asked, answers, fits)
+                yield from _play_by_model(playing, asked, answers, fits)
             del own, playing, answers  # and the model with them, before that of the next stage is loaded
             release_memory()
 
 
-def _by_model(
+def _play_by_model(
     playing: EvaluationRun, wanted: Sequence[Variant], answers: AnsweringModel, temperatures: bool
 ) -> Iterator[tuple[str, Iterable[Row]]]:
     """The rows of variants that one model answers. temperatures: see `played`."""

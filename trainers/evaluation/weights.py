@@ -22,8 +22,7 @@ from ghar.trainers.rl.serving import serving
 from ghar.trainers.rl.settings import has_critic, needs_reference
 from ghar.trainers.runs import checkpoint, manifest
 from ghar.trainers.runs.models import BASE, SFT, check_saved, load_sft, load_stage
-
-LAST = (SFT, "trained")  # stages that share one model in memory
+from ghar.trainers.stages import POLICY_STAGES
 
 
 @dataclass(frozen=True)
@@ -48,15 +47,15 @@ class RunStages:
             return who if self.step is not None else self.names("sft")
         return who if self._holds(who) else "base"
 
-    def trained(self, stages: Iterable[str]) -> bool:
+    def has_trained_weights(self, stages: Iterable[str]) -> bool:
         """Return whether a training made weights here: of the warm-up, or of the system's further `stages`."""
         return any(map(self._holds, (SFT, *stages)))
 
     def lacks(self, who: str, stages: Collection[str]) -> bool:
         """Return whether a trained run has no weights of `who`, "sft", "trained" or among `stages`; a run that was
         never trained lacks nothing."""
-        own = who in (*LAST, *stages)
-        return own and self.trained(stages) and self.names(who) == "base"
+        own = who in (*POLICY_STAGES, *stages)
+        return own and self.has_trained_weights(stages) and self.names(who) == "base"
 
     def _holds(self, stage: str) -> bool:
         return (self.home / stage / "config.json").is_file()
@@ -70,7 +69,8 @@ def lacking_variants(system: System[Any], run_stages: RunStages, named: Sequence
     stages = system.training.stages
     variants = [system.variant(name) for name in named or system.listed]
     lacking = [variant for variant in variants if run_stages.lacks(variant.who, stages)]
-    folder = {variant.name: run_stages.home / (SFT if variant.who in LAST else variant.who) for variant in lacking}
+    home = run_stages.home
+    folder = {one.name: home / (SFT if one.who in POLICY_STAGES else one.who) for one in lacking}
     if named and lacking:
         name = lacking[0].name
         raise BadInput(
@@ -136,7 +136,7 @@ def answering(config: Config, system: System[Any], run_stages: RunStages) -> Ite
         made: list[_Shared] = []
 
         def opened(stage: str) -> Any:
-            if stage not in LAST:
+            if stage not in POLICY_STAGES:
                 return _saved(config, system, run_stages, stage)
             if not made:
                 made.append(_Shared(config, system.agents, run_stages))

@@ -17,7 +17,10 @@ def begin_from(source: Path, config: Config) -> None:
     metrics of the run `source`. The folder is whole or absent. BadInput for a source without a warm-up."""
     target = Path(config.run_dir)
     if not (source / "checkpoints" / SFT).is_dir():
-        raise BadInput(f"{source} has no warm-up to start from: train it with a variant that uses one (eval.variants).")
+        raise BadInput(
+            f"{source} has no checkpoints/{SFT} to start from: finish its training, with a variant in eval.variants "
+            "that uses it."
+        )
     half = target.with_name(f".{target.name}.fork")
     shutil.rmtree(half, ignore_errors=True)  # of a start that was cut short
     (half / "checkpoints").mkdir(parents=True)

@@ -253,7 +253,7 @@ def _keep(
 
 
 def model_numbers(summary: Mapping[str, Any], who: str | None) -> dict[str, float]:
-    """Seconds of training until the best step, and parameters, of a row that `who` answered (`metrics.OF_MODELS`).
+    """Seconds of training until the best step, and parameters, of a row that `who` answered (`metrics.MODEL_METRICS`).
 
     Only SFT has the seconds: after RL and other stages the best step is another one.
     """

@@ -22,11 +22,12 @@ from ghar.metrics.clinical import best_f1
 from ghar.metrics.scores import cells_of, from_confusion, from_scores, one_against_rest
 
 Number = Callable[[np.ndarray], np.ndarray]  # weights [r, n] -> [r]
-OF_MODELS = ("training_seconds", "parameters")  # of the model behind a row: its samples say nothing of them, no test
+# Of the model behind a row: its samples say nothing of them, no test. For whom they are kept.
+MODEL_METRICS = {"training_seconds": "SFT of the warm-up", "parameters": "the base and the policy after SFT or RL"}
 MEANS = {  # means of a column
     "reward": "reward", "retrieval_rate": "retrieved", "rounds": "rounds", "calls": "calls", "tokens": "tokens",
     "lookups": "retrievals", "seconds": "seconds", "options_f1": "options_f1",
-    "entropy_drop": "entropy_drop", **{name: name for name in (*LIKENESS, *OF_MODELS)},
+    "entropy_drop": "entropy_drop", **{name: name for name in (*LIKENESS, *MODEL_METRICS)},
 }  # fmt: skip
 SHARES = ("retrieval_rate", "options_f1", *LIKENESS)  # of `MEANS`, those that end at 1
 BOUNDLESS = ("reward", "entropy_drop")  # of `MEANS`, those that may be of any size and sign
@@ -89,8 +90,8 @@ def number_of(metric: str, frame: pl.DataFrame, labels: Sequence[str]) -> Number
     if name == "readable":
         return _mean(frame["as_replied"].is_not_null())
     if name in MEANS:
-        if name in OF_MODELS and (name not in frame.columns or frame[name].has_nulls()):
-            raise BadInput(f"it has no {title_of(name).lower()}: no model was trained for it, or before this was kept")
+        if name in MODEL_METRICS and (name not in frame.columns or frame[name].has_nulls()):
+            raise BadInput(f"it has no {title_of(name).lower()}: kept for {MODEL_METRICS[name]}, since this version")
         if MEANS[name] not in frame.columns:
             raise BadInput(f"played before {title_of(metric).lower()} was kept: play the cell again")
         return _mean(frame[MEANS[name]])

@@ -16,7 +16,7 @@ import polars as pl
 from ghar.errors import BadInput
 from ghar.metrics.seeds import drawn_over_seeds
 from ghar.metrics.significance import holm, p_of
-from ghar.trainers.study.metrics import OF_MODELS, bounds_of, number_of
+from ghar.trainers.study.metrics import MODEL_METRICS, bounds_of, number_of
 from ghar.trainers.study.schema import Cell, Study, StudyRow, StudyTable, abroad, first_cohort
 
 WHOLE = "all"  # the part of a table that is not parted
@@ -26,7 +26,7 @@ NOT_PLAYED = "not played"  # a hole
 @dataclass(frozen=True)
 class FinishedCell:
     """What a finished cell left. rows: name -> predictions file; labels: of its task; holes: row -> why it has none;
-    models: row -> the numbers of the model behind it (`metrics.OF_MODELS`)."""
+    models: row -> the numbers of the model behind it (`metrics.MODEL_METRICS`)."""
 
     cell: str
     labels: tuple[str, ...]
@@ -96,7 +96,7 @@ def table_of(results: Results, table: StudyTable, cohort: str) -> dict[str, Any]
             place = cells.setdefault(row.name, {}).setdefault(_column(task, metric), {})
             for part in parts:
                 place[part] = _estimate_number(results, taken[row.name], metric, table.by, part)
-            if row.name == main or metric in OF_MODELS:
+            if row.name == main or metric in MODEL_METRICS:
                 continue
             for part in parts:
                 test = _test(results, taken[main], taken[row.name], metric, table.by, part)

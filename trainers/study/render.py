@@ -11,7 +11,7 @@ from ghar.metrics.runfolder import write_whole
 from ghar.metrics.style import pages
 from ghar.trainers.study.figures import figures_of
 from ghar.trainers.study.folder import StudyFolder
-from ghar.trainers.study.metrics import OF_MODELS, title_of
+from ghar.trainers.study.metrics import MODEL_METRICS, title_of
 from ghar.trainers.study.schema import Cell, Study, StudyTable, cells_of
 
 FIELDS = (
@@ -20,7 +20,7 @@ FIELDS = (
 )  # fmt: skip
 SIGNIFICANT = 0.05  # of Holm's p, for the mark in tables
 ACROSS = 3  # columns with intervals beside each other on a page
-PLAIN = ("tokens", "calls", "lookups", "rounds", "reward", *OF_MODELS)  # shown with one digit
+PLAIN = ("tokens", "calls", "lookups", "rounds", "reward")  # shown with one digit
 
 
 def draw(folder: StudyFolder, study: Study, numbers: Mapping[str, Any]) -> None:
@@ -111,6 +111,8 @@ def format_cell(cell: Mapping[str, Any], metric: str) -> str:
     """A number with its interval, a dash for a hole."""
     if "hole" in cell:
         return "-"
+    if metric in MODEL_METRICS:  # no draw of patients changes it
+        return f"{cell['value']:,.{int(metric != 'parameters')}f}"
     digits = 1 if metric in PLAIN else 3
     return f"{cell['value']:.{digits}f} [{cell['low']:.{digits}f}, {cell['high']:.{digits}f}]"
 
