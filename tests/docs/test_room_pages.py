@@ -10,7 +10,7 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 from ghar.envs.ghar.system import ABLATIONS, FIXED
-from ghar.envs.graphwalker.system import ENCODER, TITLES
+from ghar.envs.graphwalker.system import TITLES
 from ghar.envs.graphwalker.system import variants_of as walker_variants
 from ghar.envs.kare.methods import variants_of as kare_variants
 from ghar.envs.kare.settings import Settings as KareSettings
@@ -20,7 +20,7 @@ FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 SELECTORS: Any = tuple(TITLES)
 NAMES: dict[str, Iterable[str]] = {
     "ghar": [*ABLATIONS, *(f"{who}fixed_{rounds}" for who in ("", "scripted_") for rounds in FIXED)],
-    "graphwalker": [*walker_variants(SELECTORS), ENCODER],
+    "graphwalker": [*walker_variants(SELECTORS, series=True)],
     "kare": [*kare_variants(KareSettings(), "", True), *get_args(get_type_hints(KareSettings)["variant"])],
 }
 
