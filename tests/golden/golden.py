@@ -21,6 +21,7 @@ import contextlib
 import difflib
 import io
 import json
+import multiprocessing
 import os
 import shutil
 import subprocess
@@ -28,48 +29,76 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.golden.worlds import Scene
 
 ROOT = Path(__file__).resolve().parents[2]
 SUMS = Path(__file__).with_name("sums.json")
 KEPT = ROOT / ".golden"
+PROCESSES = 2
 RELATIVE, ABSOLUTE = 1e-4, 1e-6  # of numbers that went through torch
 
 # The kernels of any processor with AVX2: with others, near ties of EHR-RAG's retrieval come in another order.
 KERNELS = {"OPENBLAS_CORETYPE": "Haswell", "MKL_CBWR": "AVX2", "ATEN_CPU_CAPABILITY": "avx2", "FAISS_OPT_LEVEL": "avx2"}
 
 
-def computed(only: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
-    """(name, canonical text or numbers) of everything, or of the names that begin with one of `only`."""
+def parts(only: tuple[str, ...]) -> list[tuple[str, Any]]:
+    """What is computed on its own, as (kind, scene or system): everything, or what has names that begin with one of
+    `only`."""
+    from tests.golden import worlds
+
+    scenes = [("scene", scene) for scene in worlds.SCENES if any(wanted(name, only) for name in names_of(scene))]
+    reports = [("report", system) for system in worlds.REPORTED if wanted(f"report/{system}", only)]
+    updates = [
+        ("update", system)
+        for system in worlds.AGENTS
+        if wanted(f"sampled/{system}", only) or wanted(f"update/{system}", only)
+    ]
+    return [*scenes, *reports, *updates]
+
+
+def names_of(scene: Scene) -> list[str]:
+    """The beginnings of the names of a scene's texts."""
+    kinds = ("cases", "pretraining", "examples", "traces")
+    return [f"tables/{scene.world}", *(f"{kind}/{scene.name}" for kind in kinds)]
+
+
+def wanted(name: str, only: tuple[str, ...]) -> bool:
+    """Whether a name, or its beginning, is asked for."""
+    return not only or any(name.startswith(start) or start.startswith(name) for start in only)
+
+
+def computed(part: tuple[str, Any], only: tuple[str, ...], cache: Path) -> list[tuple[str, Any]]:
+    """(name, canonical text or numbers) of one part, without what the product prints. cache: where worlds are
+    generated."""
     from tests.golden import updates, worlds
 
-    def wanted(name: str) -> bool:
-        return not only or any(name.startswith(start) or start.startswith(name) for start in only)
-
-    with tempfile.TemporaryDirectory() as folder:
-        cache = Path(folder)
-        for scene in worlds.SCENES:
-            kinds = ("tables", "cases", "pretraining", "examples", "traces")
-            if any(wanted(f"{kind}/{scene.name}") for kind in kinds) or wanted(f"tables/{scene.world}"):
-                yield from (found for found in worlds.texts_of(scene, cache) if wanted(found[0]))
-        for system in worlds.REPORTED:
-            if wanted(f"report/{system}"):
-                yield worlds.report_of(system, cache)
-        for system in worlds.AGENTS:
-            if wanted(f"sampled/{system}") or wanted(f"update/{system}"):
-                yield from (found for found in updates.found(system, cache) if wanted(found[0]))
+    kind, what = part
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        if kind == "scene":
+            items = list(worlds.texts_of(what, cache))
+        elif kind == "report":
+            items = [worlds.report_of(what, cache)]
+        else:
+            items = list(updates.found(what, cache))
+    return [item for item in items if wanted(item[0], only)]
 
 
 def quietly(only: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
-    """`computed` without what the product prints."""
-    items = computed(only)
-    while True:
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            item = next(items, None)
-        if item is None:
+    """(name, canonical text or numbers) of everything, or of the names that begin with one of `only`; several parts by
+    two processes."""
+    todo = parts(only)
+    with tempfile.TemporaryDirectory() as folder:
+        if len(todo) == 1:
+            yield from computed(todo[0], only, Path(folder))
             return
-        yield item
+        with ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn")) as pool:
+            for items in pool.map(computed, todo, [only] * len(todo), [Path(folder)] * len(todo)):
+                yield from items
 
 
 def differs(one: Any, other: Any) -> str:
