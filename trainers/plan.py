@@ -221,17 +221,9 @@ def phases_of(
     phases: list[PlanPhase] = []
 
     def add(name: str, episodes: Plays, trained: float, held: float, passes: float = 0.0, rules: float = 0.0) -> None:
-        """episodes: played by the model; trained: tokens; passes: forward passes over tokens besides; rules: episodes
-        played by no model."""
         plays = [(episodes, counted)] if isinstance(episodes, int | float) else episodes
-        read = sum(n * of.prompt * of.fresh for n, of in plays)
-        calls, sampled = sum(n * of.calls for n, of in plays), sum(n * of.reply for n, of in plays)
-        seconds = None
-        if speed is not None:
-            seconds = (read + passes) / speed.read + trained / speed.train
-            seconds += sum(n * (of.steps * speed.step + of.rows * speed.row + of.seconds) for n, of in plays)
-            seconds = (seconds + rules * counted.seconds) / processes
-        phases.append(PlanPhase(name, calls, read + passes, sampled, trained, seconds, held))
+        waited = rules * counted.seconds
+        phases.append(_phase(name, plays, trained, passes, waited, speed, processes, held))
 
     practice = system.training.pretraining
     packaged = isinstance(practice, DemoPretraining) and packaged_base(config, practice) is not None
@@ -268,6 +260,27 @@ def phases_of(
     rules = sum(variant.who in system.fixed for variant in evaluated) * tested  # what asks no one is fitted, not played
     add("evaluation", plays, 0, memory.get("evaluation", 0), rules=rules)
     return phases
+
+
+def _phase(
+    name: str,
+    plays: Sequence[tuple[float, EpisodeCounts]],
+    trained: float,
+    passes: float,
+    waited: float,
+    speed: Speed | None,
+    processes: int,
+    held: float,
+) -> PlanPhase:
+    """plays: episodes that the model plays; trained: tokens; passes: tokens of forward passes besides; waited: seconds
+    of what asks no model; held: memory."""
+    read = passes + sum(n * of.prompt * of.fresh for n, of in plays)
+    calls, sampled = sum(n * of.calls for n, of in plays), sum(n * of.reply for n, of in plays)
+    seconds = None
+    if speed is not None:
+        played = sum(n * (of.steps * speed.step + of.rows * speed.row + of.seconds) for n, of in plays)
+        seconds = (read / speed.read + trained / speed.train + played + waited) / processes
+    return PlanPhase(name, calls, read, sampled, trained, seconds, held)
 
 
 def _tokens(config: Config, pairs: Sequence[Any]) -> float:

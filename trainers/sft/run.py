@@ -88,7 +88,6 @@ def run_sft(
     import torch
     from transformers import PrinterCallback
 
-    from ghar.llm.adapter import merge_and_unload, take_adapter
     from ghar.trainers.sft.packing import can_share, groups_of
     from ghar.trainers.sft.trainer import CompletionTrainer
 
@@ -121,16 +120,24 @@ def run_sft(
             raise KeyboardInterrupt
         seconds = time.monotonic() - start
         gather(None)  # every process has the best weights before the folder goes
+    step = (trainer.state.best_global_step if valid else None) or cfg.steps
+    trained, adapter = _handed_back(trainer, cfg)
+    return SFTResult(trained, _curve(trainer.state.log_history), seconds, step, adapter)
+
+
+def _handed_back(trainer: Any, cfg: SFTSettings) -> tuple[PreTrainedModel, Adapter | None]:
+    """The trained model as `run_sft` was given it, LoRA merged, and with LoRA the adapter."""
+    from ghar.llm.adapter import merge_and_unload, take_adapter
+
     trained: Any = trainer.model if cfg.deepspeed.stage is None else _released(trainer, cfg)
     adapter = take_adapter(trained) if cfg.finetune == "lora" else None
     if adapter is not None:
         trained = merge_and_unload(trained)
-    trained.__dict__.pop("forward", None)  # TRL gave the model a forward of its own: hand it back as it came
+    trained.__dict__.pop("forward", None)  # TRL gave the model a forward of its own
     trained.zero_grad(set_to_none=True)
     if has_masters(cfg):
         trained.bfloat16()
-    step = (trainer.state.best_global_step if valid else None) or cfg.steps
-    return SFTResult(trained.requires_grad_(True).eval(), _curve(trainer.state.log_history), seconds, step, adapter)
+    return trained.requires_grad_(True).eval(), adapter
 
 
 @contextmanager

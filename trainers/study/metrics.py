@@ -35,6 +35,7 @@ CONFUSION = ("balanced_accuracy", "macro_f1", "sensitivity", "specificity")
 SCORES = ("auroc", "auprc")
 PAPERS = ("micro_auroc", "f1_best_on_test")  # of GraphWalker's tables; the second's threshold looks at the test's truth
 LIKE = {"micro_auroc": "auroc", "f1_best_on_test": "sensitivity"}  # whose rule on too few patients holds for it
+OF_ALL_LABELS = (*SCORES, "micro_auroc", "brier", "ece")  # of the probabilities of every label, any number of labels
 AT_VALID = ("f1_at_valid", "sensitivity_at_valid", "specificity_at_valid")  # threshold chosen on validation samples
 NAMES = ("accuracy", "readable", "f1", *CONFUSION, *SCORES, *PAPERS, "brier", "ece", *MEANS, "when_f1", *AT_VALID)
 PARAMETERS = ("net_benefit", "observed", "distance", "accuracy_look_ups", "class_f1")
@@ -90,11 +91,7 @@ def number_of(metric: str, frame: pl.DataFrame, labels: Sequence[str]) -> Number
     if name == "readable":
         return _mean(frame["as_replied"].is_not_null())
     if name in MEANS:
-        if name in MODEL_METRICS and (name not in frame.columns or frame[name].has_nulls()):
-            raise BadInput(f"it has no {title_of(name).lower()}: kept for {MODEL_METRICS[name]}, since this version")
-        if MEANS[name] not in frame.columns:
-            raise BadInput(f"played before {title_of(metric).lower()} was kept: play the cell again")
-        return _mean(frame[MEANS[name]])
+        return _mean(_column(metric, frame))
     if name == "when_f1":
         return _when(frame)
     if name == "accuracy_look_ups":
@@ -114,35 +111,58 @@ def number_of(metric: str, frame: pl.DataFrame, labels: Sequence[str]) -> Number
         return _of_confusion(truth, guess, len(labels), "macro_f1" if name == "f1" else name)
     if name == "f1":
         return _f1(truth == 1, guess == 1)
-    scores = _scores(frame, len(labels))
+    if name in OF_ALL_LABELS:
+        return _of_all_labels(name, truth, _scores(frame, len(labels)))
+    if len(labels) != 2:
+        raise BadInput(f"{title_of(metric)} is of two classes, and the task has {len(labels)}")
+    return _of_two_classes(name, parameter, frame, truth == 1, _scores(frame, 2)[:, 1])
+
+
+def _column(metric: str, frame: pl.DataFrame) -> pl.Series:
+    """What a metric of `MEANS` is the mean of."""
+    name = metric.partition("@")[0]
+    if name in MODEL_METRICS and (name not in frame.columns or frame[name].has_nulls()):
+        raise BadInput(f"it has no {title_of(name).lower()}: kept for {MODEL_METRICS[name]}, since this version")
+    if MEANS[name] not in frame.columns:
+        raise BadInput(f"played before {title_of(metric).lower()} was kept: play the cell again")
+    return frame[MEANS[name]]
+
+
+def _of_all_labels(name: str, truth: np.ndarray, scores: np.ndarray) -> Number:
+    """A metric of `OF_ALL_LABELS`. truth: indices, [N]; scores: probabilities, [N, labels]."""
+    labels = scores.shape[1]
     if name in SCORES:
         if len(set(truth.tolist())) < 2:
             raise BadInput(f"one class only among {len(truth)} samples")
         areas = from_scores(truth, scores)
         return lambda weights: areas(weights)[name]
     if name == "micro_auroc":
-        each = one_against_rest(np.eye(len(labels), dtype=bool)[truth].ravel(), scores.ravel())
-        return lambda weights: each(np.repeat(weights, len(labels), axis=1))[0]
+        each = one_against_rest(np.eye(labels, dtype=bool)[truth].ravel(), scores.ravel())
+        return lambda weights: each(np.repeat(weights, labels, axis=1))[0]
     if name == "brier":
-        squared = ((scores - np.eye(len(labels))[truth]) ** 2).sum(axis=1) / (2 if len(labels) == 2 else 1)
+        squared = ((scores - np.eye(labels)[truth]) ** 2).sum(axis=1) / (2 if labels == 2 else 1)
         return lambda weights: ratio(weights @ squared, weights.sum(axis=1))
-    if name == "ece":
-        return _ece(truth, scores)
-    if len(labels) != 2:
-        raise BadInput(f"{title_of(metric)} is of two classes, and the task has {len(labels)}")
+    return _ece(truth, scores)
+
+
+def _of_two_classes(
+    name: str, parameter: str, frame: pl.DataFrame, positive: np.ndarray, scores: np.ndarray
+) -> Number:
+    """A metric of a task with two classes. positive: whether the label is the second class, [N]; scores: that class's
+    probabilities, [N]."""
     if name == "observed":
-        near = np.abs(scores[:, 1] - float(parameter)) <= 0.5 / BINS
-        return lambda weights: ratio((weights * near) @ (truth == 1), weights @ near)
+        near = np.abs(scores - float(parameter)) <= 0.5 / BINS
+        return lambda weights: ratio((weights * near) @ positive, weights @ near)
     if name == "net_benefit":
-        return _net_benefit(truth == 1, scores[:, 1] >= float(parameter), float(parameter))
+        return _net_benefit(positive, scores >= float(parameter), float(parameter))
     if name == "f1_best_on_test":
-        best = best_f1(truth == 1, scores[:, 1])
+        best = best_f1(positive, scores)
         return lambda weights: best(weights)[0]
-    positives = scores[:, 1] >= _threshold(frame)
+    guessed = scores >= _threshold(frame)
     if name == "f1_at_valid":
-        return _f1(truth == 1, positives)
-    asked = truth == (1 if name == "sensitivity_at_valid" else 0)
-    return lambda weights: ratio((weights * asked) @ (positives == (truth == 1)), weights @ asked)
+        return _f1(positive, guessed)
+    asked = positive if name == "sensitivity_at_valid" else ~positive
+    return lambda weights: ratio((weights * asked) @ (guessed == positive), weights @ asked)
 
 
 def few_of(name: str, frame: pl.DataFrame, labels: Sequence[str]) -> str | None:
