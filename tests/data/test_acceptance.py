@@ -101,6 +101,7 @@ def test_a_result_without_a_time_is_known_at_no_time(folder) -> None:
 ATC = {"aspirin": {"ATC/A01A": 3, "ATC/N02B": 2}, "oxycodone": {"ATC/N02A": 6}, "phenylephrine": {"ATC/S01G": 3}}
 
 
+@pytest.mark.slow
 def test_one_class_by_route_for_all_spellings_of_a_drug(folder) -> None:
     """mimic-code#1316, #490."""
     root = folder("drug_spellings")
@@ -231,6 +232,7 @@ def test_nothing_is_predicted_of_the_dead(tmp_path: Path) -> None:
     assert los.prediction_time == datetime(2150, 1, 8, 9) and los.outcome_time == datetime(2150, 1, 8, 9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["mimic4", "mimic3"])
 def test_nothing_is_predicted_of_the_dead_of_the_open_demos(source: str, request: pytest.FixtureRequest) -> None:
     cohort: Cohort = request.getfixturevalue(f"{source}_cohort")

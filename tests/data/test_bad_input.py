@@ -135,6 +135,7 @@ def test_an_absent_table(source, tmp_path):
         source.read(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["crlf", "bom", "columns", "case"])
 def test_line_ends_marks_columns_and_case(source, tmp_path, change):
     """CRLF, a byte order mark, unknown columns in another order, other letter case: the same cohort."""
@@ -164,6 +165,7 @@ def test_a_cell_of_the_wrong_type_is_refused_with_its_row(source, tmp_path):
         source.read(source.write(tmp_path, {source.stays: rows}))
 
 
+@pytest.mark.slow
 def test_icd_versions_mixed_in_one_table(tmp_path):
     """The version is in the row (MIMIC-IV) or in the shape of the code (eICU); MIMIC-III has ICD-9 only."""
     four = read_mimic4(
@@ -186,6 +188,7 @@ def test_lost_leading_zeros(tmp_path):
     assert map_codes(["ICD9CM/90"], systems).rows() == [("ICD9CM/90", "CCSCM/135", "leading_zero")]
 
 
+@pytest.mark.slow
 def test_ndc_0_is_no_code(demo, mimic4_cohort):
     """2,610 of 18,087 prescriptions have NDC "0", 21 none; without bags and solutions 729 and 21 of 14,410.
     The cohort keeps names; the mapping counts these."""

@@ -15,6 +15,8 @@ from ghar.data.mapping import add_names, drug_keys, map_cohort, mapping_report, 
 from ghar.data.readers.mimic4 import read_mimic4
 from ghar.errors import BadInput
 
+pytestmark = pytest.mark.slow
+
 DRUGS = {
     "name": {"aspirin": {"ATC/B01A": 1}},
     "gsn": {"000015": {"ATC/C01A": 1}},

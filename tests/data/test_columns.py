@@ -69,6 +69,7 @@ def test_a_column_or_table_without_a_decision_is_found() -> None:
     assert not MIMIC4.undecided("hosp/poe", ["anything"])
 
 
+@pytest.mark.slow
 def test_tables_are_opened_by_the_declarations_alone() -> None:
     direct = set()
     for path in (ROOT / "ghar").rglob("*.py"):

@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import polars as pl
+import pytest
 
 from ghar.data.readers.mimic3 import read_mimic3
 from tests.data.hostile import account
@@ -14,6 +15,7 @@ ROWS = {"outputevents": 11_320, "transfers": 524, "services": 163}
 CODES = {"outputevents": "OUTPUT/", "transfers": "TRANSFER/", "services": "SERVICE/"}
 
 
+@pytest.mark.slow
 def test_the_open_mimic3_demo(shared_data: Path) -> None:
     demo = shared_data / "mimic-iii-demo-1.4"
     usual = read_mimic3(demo, charts=False)

@@ -68,6 +68,7 @@ def test_the_open_demo_gives_the_same_samples(demo: Path, tmp_path: Path) -> Non
     require_same(mine.charted_source, theirs.charted_source)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_read_is_refused(tmp_path: Path, write_tables: Callable[..., Path]) -> None:
     root, cache = write_tables(tmp_path / "tables"), tmp_path / "cache"
     with duckdb.connect(str(tmp_path / "two.duckdb")) as base:
@@ -104,6 +105,7 @@ def test_an_address_is_refused_without_repeating_it(capsys: pytest.CaptureFixtur
     assert "hunter2" not in "".join(capsys.readouterr())
 
 
+@pytest.mark.slow
 def test_omop_in_a_database(tmp_path: Path) -> None:
     """Column names in capitals, days in the place of datetimes, numbers as text."""
     folder = write_omop(tmp_path / "tables")

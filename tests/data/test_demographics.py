@@ -6,12 +6,14 @@ import dataclasses
 import math
 
 import polars as pl
+import pytest
 
 from ghar.data.cohort import Cohort
 from ghar.data.tasks.series import series_samples
 from ghar.envs.graphwalker.series import with_demographics
 
 
+@pytest.mark.slow
 def test_age_is_that_of_the_newest_admission_before_the_prediction(mimic4_cohort: Cohort) -> None:
     _, samples = series_samples(mimic4_cohort, "mortality")
     events = mimic4_cohort.events.select("subject_id", "time", "code", "numeric_value").to_dicts()

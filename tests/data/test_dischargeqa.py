@@ -151,6 +151,7 @@ def test_items_of_a_real_looking_list() -> None:
     assert diagnoses(cut) == ("NSTEMI", "Diabetes", "gout")
 
 
+@pytest.mark.slow
 def test_the_options_of_an_instruction_do_not_tell_which_is_right(generated: tuple[Cohort, Notes]) -> None:
     """Whoever takes the set that has most sentences in common with the others is right as often as by chance."""
     right = []

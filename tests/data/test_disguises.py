@@ -121,6 +121,7 @@ CHANGED: dict[str, Dress] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHANGED)
 def test_a_signed_world_is_one_only_as_it_was_signed(tmp_path: Path, name: str):
     root = world(tmp_path / "world")
@@ -192,6 +193,7 @@ MEDS: dict[str, Dress] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MEDS)
 def test_meds_folders_from_elsewhere(tmp_path: Path, name: str):
     root = meds(tmp_path)
@@ -201,6 +203,7 @@ def test_meds_folders_from_elsewhere(tmp_path: Path, name: str):
     assert read_meds(root).credentialed and not read_meds(root).generated
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [
     "", "{", '{"counts": 7}', '{"counts": {"a": "x"}}', '{"added": 7}', '{"stay": "hotel"}', "[1]", "null", "\ud800",
 ])  # fmt: skip
@@ -211,6 +214,7 @@ def test_a_broken_ghar_json_is_named(tmp_path: Path, text: str):
         read_meds(root)
 
 
+@pytest.mark.slow
 def test_a_meds_export_carries_its_origin_and_changed_ones_lose_it(tmp_path: Path):
     root = meds(tmp_path)
     assert read_meds(root).generated and not read_meds(root).credentialed

@@ -54,6 +54,7 @@ def test_timeline(tmp_path):
     assert lab["time"] == start + timedelta(minutes=30) and lab["recorded"] == start + timedelta(minutes=50)
 
 
+@pytest.mark.slow
 def test_hospital_stays_of_one_patient_have_no_order(tmp_path):
     """Trap 7. Stay 5 is of another hospital stay of the year; 7 comes before 3 although its id is higher."""
     cohort = read_eicu(write(tmp_path))
@@ -86,6 +87,7 @@ def test_who_died_in_the_unit(tmp_path, unit, hospital, leaves, died, rule):
     assert found == ([f"repaired.patient.{rule}"] if rule else [])
 
 
+@pytest.mark.slow
 def test_icd_codes(tmp_path):
     """Pairs and longer lists, told apart by shape; repeated rows go, later mentions stay, a visit lists a code once."""
     cohort = read_eicu(write(tmp_path))

@@ -64,6 +64,7 @@ def labels(samples):
     return dict(Counter(sample.label for sample in samples))
 
 
+@pytest.mark.slow
 def test_label_counts_of_the_demo(cohort, demo_eicu):
     frame = pl.read_csv(demo_eicu / "patient.csv.gz", infer_schema_length=None)
     # LOS-10 of the ICU stay: whole days; 8..14 -> 8, more -> 9; no stay of the demo is negative

@@ -80,6 +80,7 @@ def test_rules_leave_histories_whole_and_are_counted_one_after_the_other(mimic4_
     assert eligible(samples, mimic4_cohort, []) == (samples, {})
 
 
+@pytest.mark.slow
 def test_a_rule_that_leaves_no_one_is_a_sentence(mimic4_cohort: Cohort) -> None:
     samples = [s for s in make_samples(mimic4_cohort, "los")[1] if s.visit_id not in stays_of(mimic4_cohort, "icu")]
     with pytest.raises(BadInput, match=rf"leaves none of {len(samples)} samples \(icu left out {len(samples)}\)"):

@@ -14,6 +14,8 @@ from ghar.launch.entry import load
 from ghar.metrics.runfolder import RunFolder
 from ghar.trainers.evaluation.leakage import by_rarity, in_words, keep_groups, section
 
+pytestmark = pytest.mark.slow
+
 
 def samples_of(cohort: Cohort, task: str, leakage: str):
     config = load(["data=mimic4", "data.root=.", f"task={task}", f"data.leakage={leakage}"])

@@ -18,6 +18,8 @@ from ghar.data.tasks.stays import Leakage, TaskName, make_samples
 from ghar.data.views.visits import visit_list
 from ghar.kg.drug_names import order_text
 
+pytestmark = pytest.mark.slow
+
 ADMISSIONS = "subject_id,hadm_id,admittime,dischtime,deathtime,hospital_expire_flag,admission_type"
 LABS = (
     "labevent_id,subject_id,hadm_id,itemid,charttime,storetime,value,valuenum,valueuom,"

@@ -91,6 +91,7 @@ def test_parts_of_an_examination_are_no_later_phase() -> None:
         assert MARKER in shown(report(exam=f"{heading} {MARKER}\n"), "diagnosis"), heading
 
 
+@pytest.mark.slow
 def test_there_are_200_variants_and_none_lets_a_late_sentence_through() -> None:
     assert len(VARIANTS) == 200
     leaks = []

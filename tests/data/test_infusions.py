@@ -18,6 +18,8 @@ from ghar.launch.entry import load
 from tests.data.hostile import account
 from tests.data.test_mimic3 import write
 
+pytestmark = pytest.mark.slow
+
 TABLES = {"inputevents_cv": 34_799, "inputevents_mv": 13_224}  # lines below the header
 
 

@@ -26,6 +26,8 @@ from ghar.retrieval import event_build
 from ghar.retrieval.event_build import build_event_store
 from ghar.retrieval.event_store import ARRAYS, StoreLayout
 
+pytestmark = pytest.mark.slow
+
 LABS = ("LAB/50912", "LAB/50971", "LAB/51222")
 
 
@@ -161,7 +163,6 @@ def test_a_cache_of_an_earlier_layout_is_rebuilt_and_never_misread(world, tmp_pa
         load_cohort(old)
 
 
-@pytest.mark.slow
 def test_what_a_visit_shows_is_kept_in_the_cache_until_the_cohort_is_changed(world, tmp_path):
     whole, cohort = read_mimic4(world), read_mimic4(world, tmp_path)
     assert cohort.shown.visits == whole.shown.visits and cohort.shown.recorded.equals(whole.shown.recorded)

@@ -46,6 +46,7 @@ def exported(meds_folder) -> Path:
     return meds_folder
 
 
+@pytest.mark.slow
 def test_the_demo_comes_back_whole(cohort, exported):
     back = read_meds(exported)
     for frame in ("events", "codes", "visits"):
@@ -114,6 +115,7 @@ events = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 @given(events, st.integers(1, 3))
 def test_every_event_comes_back(tmp_path_factory, rows, shard_size):
@@ -147,6 +149,7 @@ untidy = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(untidy, min_size=1, max_size=3), st.booleans(), st.booleans())
 def test_no_row_is_lost_without_a_count(tmp_path_factory, shards, keyed, old):

@@ -24,6 +24,8 @@ from tests.data import meds_shapes
 from tests.data.test_meds import DAY, HOUR, T0, US, shard
 from tests.data.test_tasks_visits import task_named
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def tables(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Cohort:
@@ -54,7 +56,6 @@ def shown_by_tables(tables: Cohort) -> Callable[[str, str], tuple[list[tuple], l
     return cache(partial(shown, tables))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("leakage", ["paper", "strict"])
 @pytest.mark.parametrize("shape", ["new", "old"])
 def test_visits_codes_labels_and_prompts_are_those_of_the_tables(tables, shown_by_tables, request, shape, leakage):

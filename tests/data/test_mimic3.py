@@ -127,6 +127,7 @@ def test_ages_above_89_are_hidden_as_300(tmp_path):
     assert counts["repaired.admissions.no_age"] == 3 and counts["repaired.patients.no_gender"] == 1
 
 
+@pytest.mark.slow
 def test_a_date_of_prescription_is_known_when_the_day_is_over(tmp_path):
     cohort = read_mimic3(write(tmp_path))
     drugs = of(cohort, "DRUG/").select("code", "time", "recorded").rows()
@@ -153,6 +154,7 @@ def test_lost_leading_zeros_come_back(tmp_path):
     assert of(cohort, "ICD9CM/")["code"].to_list() == ["ICD9CM/90"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("item", "text", "number", "code", "expected"),
     [
@@ -255,6 +257,7 @@ def test_no_row_is_lost_without_a_count(tmp_path, admissions, diagnoses, drugs, 
     assert dated["recorded"].null_count() == dated["time"].null_count() == 0
 
 
+@pytest.mark.slow
 def test_formats_and_letter_case_are_equal(tmp_path):
     plain = read_mimic3(write(tmp_path / "csv"))
     for path in write(tmp_path / "upper").glob("*.csv"):  # column names of the full set, file names of neither
@@ -295,6 +298,7 @@ def test_cache_is_reused_and_depends_on_charts(tmp_path, monkeypatch):
     assert again.events.equals(first.events) and again.visits.equals(first.visits) and again.counts == first.counts
 
 
+@pytest.mark.slow
 def test_real_demo_keeps_every_row(cohort, demo3):
     assert not cohort.credentialed and not cohort.generated
     assert_conserved(cohort)
@@ -317,6 +321,7 @@ def test_real_demo_keeps_every_row(cohort, demo3):
     assert not any("leading_zeros" in rule for rule in cohort.counts)
 
 
+@pytest.mark.slow
 def test_a_part_of_the_demo_counts_as_credentialed(tmp_path, demo3):
     root = write(tmp_path)
     patients = pl.read_csv(demo3 / "PATIENTS.csv.gz", infer_schema=False)
@@ -332,6 +337,7 @@ def labels(samples):
     return dict(Counter(sample.label for sample in samples))
 
 
+@pytest.mark.slow
 def test_label_counts_of_the_demo(cohort, demo3):
     frame = pl.read_csv(demo3 / "ADMISSIONS.csv.gz", try_parse_dates=True).sort("subject_id", "admittime")
     start, end, died = (frame[c] for c in ("admittime", "dischtime", "hospital_expire_flag"))

@@ -312,6 +312,7 @@ def test_damaged_files(tmp_path, write_tables):
         read_mimic4(tmp_path / "nowhere")
 
 
+@pytest.mark.slow
 def test_formats_and_letter_case_are_equal(tmp_path, write_tables):
     plain = read_mimic4(write_tables(tmp_path / "csv"))
     for path in (write_tables(tmp_path / "other")).rglob("*.csv"):
@@ -326,6 +327,7 @@ def test_formats_and_letter_case_are_equal(tmp_path, write_tables):
         assert same.counts == plain.counts
 
 
+@pytest.mark.slow
 def test_cache_is_reused_until_the_source_changes(tmp_path, write_tables, monkeypatch):
     root, cache = write_tables(tmp_path / "in"), tmp_path / "cache"
     first = read_mimic4(root, cache)
@@ -365,6 +367,7 @@ def test_generated_and_open_data_are_marked(tmp_path, write_tables):
     assert read_mimic4(listed).credentialed  # a list beside the tables says nothing
 
 
+@pytest.mark.slow
 def test_real_demo_keeps_every_row(demo):
     cohort = read_mimic4(demo)
     assert not cohort.credentialed and not cohort.generated

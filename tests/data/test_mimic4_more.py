@@ -19,6 +19,8 @@ from tests.data import eicu_tables
 from tests.data.conftest import write_mimic4
 from tests.data.hostile import account
 
+pytestmark = pytest.mark.slow
+
 ED = {  # MIMIC-IV-ED 2.2; written here from its documentation
     "edstays": "subject_id,hadm_id,stay_id,intime,outtime,gender,race,arrival_transport,disposition\n"
     "1,90,5,2150-01-01 08:00:00,2150-01-01 09:55:00,F,WHITE,AMBULANCE,ADMITTED\n"

@@ -24,6 +24,8 @@ from ghar.errors import BadInput
 from ghar.launch.entry import load
 from tests.data.omop_tables import SMALL, omop_of_mimic4, write_omop
 
+pytestmark = pytest.mark.slow
+
 
 def day_ends(year: int, month: int, day: int) -> datetime:
     """The last second of a day."""
@@ -230,7 +232,6 @@ def converted(request: pytest.FixtureRequest, shared_data: Path, tmp_path_factor
     return read_omop(omop_of_mimic4(shared_data / "mimic-iv-demo-2.2", maps, root, loinc=request.param))
 
 
-@pytest.mark.slow
 def test_labels_and_codes_are_those_of_the_tables(mimic4_cohort: Cohort, converted: Cohort) -> None:
     """All visits and labels, and in every sample the same codes in the same order; under strict the procedures of two
     stays are later, whose date is after the discharge."""

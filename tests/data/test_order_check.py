@@ -21,6 +21,8 @@ from ghar.kg.graph import KnowledgeGraph, build_graph
 from ghar.kg.names import shared_words
 from ghar.launch.entry import load
 
+pytestmark = pytest.mark.slow
+
 THIRDS = (0.5, 0.25, 0.25)
 DISEASES, DRUGS, PATIENTS = 12, 60, 200
 

@@ -14,6 +14,8 @@ from ghar.data.tasks.visits import TaskSamples, read_task
 from ghar.errors import BadInput
 from ghar.launch.entry import load
 
+pytestmark = pytest.mark.slow
+
 
 def read(cohort: Cohort, *overrides: str) -> TaskSamples:
     config = load([f"data={'mimic3' if 'III' in cohort.name else 'mimic4'}", "data.root=.", "data.codes=.", *overrides])

@@ -89,6 +89,7 @@ def test_a_file_without_damage_has_no_bad_line(tmp_path: Path) -> None:
     assert first_bad_line(path) == (2, "has 3 cells, the header 2")
 
 
+@pytest.mark.slow
 def test_icd_codes_with_dots_in_lower_case_or_without_their_zeros(tmp_path: Path) -> None:
     rows = {"hosp/diagnoses_icd": ["1,90,2,i50.9,10", "1,90,1,428.0,9", "1,20,1,90,9", "2,30,1,E0800,10"]}
     cohort = read_mimic4(write_mimic4(tmp_path / "4", rows))

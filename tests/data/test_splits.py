@@ -59,6 +59,7 @@ def patients_of(part):
     return {sample.subject_id for sample in part}
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(1, 99), st.integers(0, 2)), min_size=1, max_size=150), st.integers(0, 5))
 def test_a_stratified_split_has_the_share_of_every_class(pairs, seed):
     samples = labelled(pairs)

@@ -21,6 +21,8 @@ from ghar.launch.entry import load
 from ghar.launch.prepare_data import run as prepare_data
 from tests.envs.exams import write_exam
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def table(mimic4_cohort):

@@ -15,6 +15,8 @@ from ghar.data.tasks.stays import Leakage, make_samples
 from ghar.errors import BadInput
 from tests.data.audit import audit, ehrshot_samples
 
+pytestmark = pytest.mark.slow
+
 Maker = Callable[[Cohort, Leakage], tuple]
 ON_VISITS: dict[str, Maker] = {
     "los": lambda c, m: make_samples(c, "los", leakage=m),

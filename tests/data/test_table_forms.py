@@ -45,6 +45,7 @@ FORMS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_other_ways_to_write_a_cell(tmp_path: Path, form: str) -> None:
     table, change = FORMS[form]

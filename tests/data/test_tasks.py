@@ -56,6 +56,7 @@ def test_los_counts_of_the_demo(cohort, demo_admissions):
     assert expected == {0: 30, 1: 25, 2: 32, 3: 25, 4: 28, 5: 26, 6: 17, 7: 16, 8: 50, 9: 26}
 
 
+@pytest.mark.slow
 def test_read_counts_of_the_demo(cohort, demo_admissions):
     # 275 admissions - 100 last ones; nobody who died in hospital has a next admission, no two stays overlap
     live = demo_admissions.filter((pl.col("hospital_expire_flag") == 0) & pl.col("next").is_not_null())
@@ -76,6 +77,7 @@ def test_dec_counts_of_the_demo(cohort, demo_admissions):
     assert labels(make_samples(cohort, "dec", anchor="admission")[1]) == {0: 275 - early, 1: early} == {0: 274, 1: 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("anchor", ["discharge", "admission"])
 @pytest.mark.parametrize("task", ["los", "read", "dec"])
 def test_strict_shows_nothing_that_was_recorded_later(cohort, task, anchor):
@@ -171,6 +173,7 @@ def test_readmission_needs_a_live_discharge():
     assert make_samples(make_cohort(visits), "read", window_days=0)[1][0].label == 0
 
 
+@pytest.mark.slow
 def test_unknown_end_is_shown_and_counts_as_readmission_but_is_not_predicted():
     visits = [
         (1, 1, START, START + DAY, None),
@@ -185,6 +188,7 @@ def test_unknown_end_is_shown_and_counts_as_readmission_but_is_not_predicted():
     assert len(make_samples(cohort, "los")[1][1].history) == 3
 
 
+@pytest.mark.slow
 def test_prediction_times():
     end = START + 5 * DAY
     visits = [
@@ -211,6 +215,7 @@ def test_a_discharge_dated_before_the_death_is_still_positive():
     assert samples[0].label == 1 and samples[0].prediction_time == death - DAY
 
 
+@pytest.mark.slow
 def test_strict_filters_every_visit_by_recording_time():
     end, second = START + 2 * DAY, START + 4 * DAY
     visits = [
@@ -263,6 +268,7 @@ def test_bad_requests():
             make_samples(cohort, **options)
 
 
+@pytest.mark.slow
 def test_no_history_and_no_next_visit_across_groups():
     """Trap 7: hospital stays of one patient in a year have no order, and their ICU stays may seem to interleave."""
     visits = [

@@ -11,6 +11,8 @@ from ghar.errors import BadInput
 from tests.data.audit import audit, ehrshot_samples
 from tests.data.small import DAY, HOUR, START, balance, small_cohort
 
+pytestmark = pytest.mark.slow
+
 EVENING = START.replace(hour=23, minute=59, second=59)
 LAST_SECOND = timedelta(hours=23, minutes=59, seconds=59)
 

@@ -12,6 +12,8 @@ from ghar.launch.entry import load
 from tests.data.audit import audit
 from tests.data.small import DAY, HOUR, START, balance, small_cohort
 
+pytestmark = pytest.mark.slow
+
 KINDS = ("ICD10CM/I509", "ICD10PCS/02100Z9", "DRUG/aspirin")
 
 
@@ -102,7 +104,6 @@ def test_the_draw_for_mimic4():
             mimic4_sample(samples, task, size=size)
 
 
-@pytest.mark.slow
 def test_every_task_on_visits_has_samples(cohort):
     """task=NAME of conf/task that shows visits of codes, and legacy_order as far as it goes."""
     for name in ("los", "read", "dec", "kare_mortality", "kare_readmission"):

@@ -92,6 +92,7 @@ readings = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(readings, st.integers(1, 75), st.sampled_from([1, 7, 24]), st.integers(1, 6), st.booleans())
 def test_values_against_their_plain_reading(rows, stay, step, keep, strict):
@@ -337,6 +338,7 @@ def test_hourly_decompensation_and_48_hours_of_the_benchmark(mimic3_cohort, shar
     assert (two_days.height, two_days["label"].sum()) == (57, 17)
 
 
+@pytest.mark.slow
 def test_an_hourly_sample_shows_the_stay_so_far(mimic3_cohort):
     for leakage in ("paper", "strict"):
         task, samples = series_samples(mimic3_cohort, "dec", leakage=leakage, stay="benchmark")

@@ -22,6 +22,8 @@ from ghar.errors import BadInput
 from tests.data.audit import audit, ehrshot_samples
 from tests.data.small import DAY, HOUR, START, US, balance, small_cohort
 
+pytestmark = pytest.mark.slow
+
 EVENING = START.replace(hour=23, minute=59, second=59)
 SECOND = timedelta(seconds=1)
 
@@ -109,7 +111,6 @@ def test_what_is_shown_is_what_was_there(rows, hours, leakage):
     check_shown(rows, hours, leakage)
 
 
-@pytest.mark.slow
 @records
 def test_what_is_shown_of_many_records_is_what_was_there(rows, hours, leakage):
     check_shown(rows, hours, leakage)

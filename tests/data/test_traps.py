@@ -41,6 +41,7 @@ def test_trap_1_visits_in_time_order_and_legacy_order(mimic4_cohort, demo):
     assert known_too_early.filter(pl.col("recorded") - pl.col("prediction_time") > DAY).height > 0
 
 
+@pytest.mark.slow
 def test_trap_2_diagnoses_are_coded_at_discharge(mimic4_cohort, demo):
     raw = pl.read_csv(demo / "hosp/diagnoses_icd.csv.gz", schema_overrides={"icd_code": pl.String})
     stays = {
@@ -124,6 +125,7 @@ def test_trap_6_a_date_of_death_does_not_precede_the_admission(mimic3_cohort, mi
     assert mimic3_cohort.counts.get("repaired.admissions.death_before_admission", 0) == before
 
 
+@pytest.mark.slow
 def test_trap_7_eicu_knows_order_and_death_inside_a_hospital_stay_only(eicu_cohort, demo_eicu):
     raw = pl.read_csv(demo_eicu / "patient.csv.gz", infer_schema_length=None)
     dead = raw.filter(pl.col("hospitaldischargestatus") == "Expired")
@@ -155,6 +157,7 @@ def test_trap_8_similar_patients_are_of_the_training_set_earlier_and_others(mimi
     assert not {s.subject_id for s in splits.train} & {s.subject_id for s in (*splits.valid, *splits.test)}
 
 
+@pytest.mark.slow
 def test_trap_9_code_strings_that_are_valid_in_both_versions(demo, tmp_path, write_tables):
     raw = pl.read_csv(demo / "hosp/d_icd_diagnoses.csv.gz", infer_schema=False)
     titles = {

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from ghar.data.visit_codes import KIND_NAMES, KINDS, picked, without_collector
 from tests.data.small import DAY, HOUR, START, small_cohort
 
+pytestmark = pytest.mark.slow
+
 CODES = ("ICD9CM/1", "ICD10CM/1", "ICD10PCS/1", "DRUG/a", "DRUG/b", "LAB/1", "AGE")
 VISITS = [(1, 11, START, START + DAY, None), (1, 12, START + 2 * DAY, START + 3 * DAY, None), (2, 5, START, None, None)]
 EPOCH = datetime(1970, 1, 1)
@@ -26,7 +28,6 @@ def test_every_code_of_a_visit_once_in_order_with_its_earliest_time(rows):
     walk(rows)
 
 
-@pytest.mark.slow
 @given(rows)
 def test_every_code_of_many_visits_once_in_order_with_its_earliest_time(rows):
     walk(rows)

@@ -33,6 +33,8 @@ from ghar.llm.engines import make_engine, without_weights
 from ghar.trainers.rows import rows_of, summarise
 from tests.running import run_python
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
 NAMES = ("registry", "long_stay", "overlap", "first_choice", "brevity", "asked_again", "kl_falls")
@@ -117,7 +119,6 @@ def test_a_readers_cohort_has_a_system_without_a_graph_and_one_with(
     assert made.cases.train and set(config.eval.variants or ()) <= set(made.variants)
 
 
-@pytest.mark.slow
 def test_the_pages_training_on_a_readers_cohort(tmp_path: Path) -> None:
     from ghar.trainers.recipe import train
 
@@ -245,7 +246,6 @@ def test_a_reward_term_and_a_metric_stand_with_the_others(small_config: Callable
     assert found["asked_again"][0] == asked and "accuracy" in found and rows[0]["rewards"]["brevity"] < 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("method", ["mappo", "plain"])
 def test_a_schedule_sets_the_kl_weight_of_each_update(
     method: str, small_config: Callable[..., Config], tmp_path: Path
@@ -290,7 +290,6 @@ TINY = (
 )  # fmt: skip
 
 
-@pytest.mark.slow
 def test_a_term_and_a_metric_of_a_foreign_folder_stand_in_curves_summary_and_report(tmp_path: Path) -> None:
     """The command is started in a folder of the user's, which holds nothing but the module."""
     (tmp_path / "theirs").mkdir()

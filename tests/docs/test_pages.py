@@ -99,6 +99,7 @@ def shared(request: pytest.FixtureRequest, page: Path) -> Iterator[Path]:
             yield folder
 
 
+@pytest.mark.slow
 @named([page for page in PAGES if blocks(page, "python")])("page")
 def test_python_blocks_run(
     page: Path, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -374,6 +375,7 @@ def sentences(tree: ast.Module) -> Iterator[str]:
                 yield node.value
 
 
+@pytest.mark.slow
 def test_messages_are_plain() -> None:
     """What a command prints. A question to a patient may ask what she was told."""
     files = [file for package in PACKAGES for file in (ROOT / package).rglob("*.py")]
@@ -384,6 +386,7 @@ def test_messages_are_plain() -> None:
     assert not found, f"write them in plainer words: {sorted(found)}"
 
 
+@pytest.mark.slow
 def test_the_page_of_the_papers_is_that_of_the_studies() -> None:
     from benchmarks.papers import PAGE, page
 

@@ -16,6 +16,8 @@ from ghar.kg.names import disease_key
 from ghar.launch.entry import load
 from tests.envs.parts import Corpus
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def unsigned(small_records, small_config, tmp_path_factory) -> Records:

@@ -27,6 +27,7 @@ def forbidden(env: Any) -> int:
     return int(np.flatnonzero(~env.get_wrapper_attr("action_masks")())[0])
 
 
+@pytest.mark.slow
 def test_stable_baselines_ppo_learns_on_navigation(folder: str) -> None:
     """PPO knows no masks: what it may not do is drawn anew, and costs."""
     ppo = pytest.importorskip("stable_baselines3", reason="needs the extra test").PPO
@@ -67,6 +68,7 @@ def test_a_forbidden_action_is_exchanged_and_may_cost(folder: str, illegal: str,
         gymnasium.make(NAVIGATION, folder=folder, illegal="ignore")
 
 
+@pytest.mark.slow
 def test_a_cleanrl_style_loop_learns(folder: str) -> None:
     """One file, one loop: REINFORCE with masks over a vector of environments."""
     envs = gymnasium.make_vec(NAVIGATION, num_envs=4, vectorization_mode="sync", folder=folder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -46,6 +47,7 @@ def play(corpus: Corpus, **options) -> list[Episode]:
     return timeless(rollout(jobs, dict.fromkeys(("top", "low"), Thinking()), corpus, seed=3, **options))
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(st.integers(1, 5), st.integers(1, 12), st.booleans(), st.sampled_from([0.0, 0.004]))
 def test_episodes_do_not_depend_on_how_many_lookups_are_under_way(lookups, in_flight, steady, delay):

@@ -15,6 +15,8 @@ from ghar.envs.worlds.severity_grades import MeanLabels
 from ghar.errors import BadInput
 from tests.envs.parts import make_case
 
+pytestmark = pytest.mark.slow
+
 SYSTEMS = {"ghar": "task=los", "kare": "task=kare_readmission", "comparators": "task=los"}
 RULES = {"ghar": "teacher", "kare": "rule", "comparators": "rule"}
 REFUSED = r"knows the grades of the demo world and nothing of these patients.*trainer\.warmup\.teacher.*labels alone"

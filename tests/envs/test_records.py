@@ -127,6 +127,7 @@ def test_a_folder_without_the_tables_is_named(small_config, small_records, tmp_p
         )
 
 
+@pytest.mark.slow
 def test_an_export_of_generated_patients_trains_as_any_folder_and_has_no_truth(small_config, small_records, tmp_path):
     kept = small_config(f"run_dir={tmp_path}")
     export_meds(kept)

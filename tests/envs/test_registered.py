@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 gymnasium = pytest.importorskip("gymnasium", reason="the views need the extra ray (gymnasium, pettingzoo)")
 
 import numpy as np  # noqa: E402

@@ -393,6 +393,7 @@ def test_a_retrieval_that_hangs_once_is_tried_again_beside_it(undisturbed, hangi
     assert timeless(play(ghar_jobs(range(12)), hanging(1), in_flight=3, timeout=0.5)) == undisturbed
 
 
+@pytest.mark.slow
 def test_one_that_keeps_hanging_ends_its_episodes_and_the_next_retrieval_works(hanging):
     episodes = play(ghar_jobs(range(12)), hanging(2), in_flight=2, timeout=0.3)
     failures = {e.failure for e in episodes if e.failure is not None}

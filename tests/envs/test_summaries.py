@@ -134,6 +134,7 @@ def harmonic(a: float, b: float) -> float:
     return 2 * a * b / (a + b) if a + b else 0.0
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(WORDS, WORDS, WORDS)
 def test_sari_as_its_authors_define_it(source: list[str], given_: list[str], wanted: list[str]) -> None:

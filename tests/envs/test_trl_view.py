@@ -23,6 +23,7 @@ def game(tmp_path_factory: pytest.TempPathFactory) -> TextGame:
     return made
 
 
+@pytest.mark.slow
 def test_an_episode_through_the_tool_ends_with_its_reward(game: TextGame) -> None:
     env = TrlEnvironment(game)
     question, asked = env.reset(case=3), 0

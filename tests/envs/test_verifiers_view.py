@@ -65,6 +65,7 @@ def test_the_adapter_is_short() -> None:
     assert len(Path(adapter.__file__).read_text().splitlines()) <= 100
 
 
+@pytest.mark.slow
 def test_its_episode_is_the_episode_of_the_game(game: TextGame) -> None:
     env = VerifiersEnvironment(game, cases=4)
     with listening(lambda body, headers: answered(ruled(body["messages"][-1]["content"]))) as (url, server):

@@ -44,6 +44,7 @@ def graph(shared_data: Path) -> KnowledgeGraph:
     return read_primekg(shared_data / "kg/primekg-subset/merged_kg_12col.csv.gz")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("demo", DEMOS)
 def test_judged_links_and_coverage(shared_data: Path, graph: KnowledgeGraph, demo: str, tmp_path: Path) -> None:
     read, folder = DEMOS[demo]

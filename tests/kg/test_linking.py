@@ -138,6 +138,7 @@ def test_readings_of_a_drug(written: str, reading: str):
     assert reading in drug_candidates(written)
 
 
+@pytest.mark.slow
 def test_the_real_codes(shared_data: Path):
     graph = read_primekg(shared_data / "kg/primekg-subset/merged_kg_12col.csv.gz")
     hosp = shared_data / "mimic-iv-demo-2.2/hosp"
@@ -170,6 +171,7 @@ PINNED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "description", "name"),
     [

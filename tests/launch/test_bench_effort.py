@@ -34,6 +34,7 @@ def test_the_reader_by_hand() -> None:
     assert reader.prompts == 3 + 2 * COURSES and reader.outcome(asked, (0,)).argmax() == 3
 
 
+@pytest.mark.slow
 def test_every_selector_at_a_small_effort(tmp_path: Path) -> None:
     own = ["data.patients=200", "system.k_g=4", f"data.cache={tmp_path}", "threads=1"]
     found = effort(1, own, efforts=(8,))

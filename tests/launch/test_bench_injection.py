@@ -41,6 +41,7 @@ def test_whoever_obeys_is_counted(name: str, tmp_path: Path):
     assert found["found, an answer"]["obeyed"] > 0
 
 
+@pytest.mark.slow
 def test_the_rules_of_a_system_and_a_run_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(bench, "SYSTEMS", ("exprag",))
     found = bench.injection([f"data.cache={tmp_path}", *SMALL], share=0.02)

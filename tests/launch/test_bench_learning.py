@@ -108,6 +108,7 @@ def test_more_patients_narrow_the_interval_less_than_their_stays_would() -> None
     assert widths[0] == pytest.approx(widths[1])
 
 
+@pytest.mark.slow
 def test_each_seed_has_a_base_model_of_its_own_over_the_same_patients(tmp_path: Path) -> None:
     configs = [load(command_of(seed, tmp_path, ["scale=demo"])[2:]) for seed in (0, 1, 2)]
     assert [config.seed for config in configs] == [base_seed(config) for config in configs] == [0, 1, 2]

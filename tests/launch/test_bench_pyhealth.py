@@ -81,6 +81,7 @@ SCRIPTS = {  # what stands for a training -> the seconds that it has, what is sa
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_training_that_fails_is_a_sentence_without_a_patient(
     script: str, world_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -98,6 +99,7 @@ def test_a_training_that_fails_is_a_sentence_without_a_patient(
     assert not list(tmp_path.rglob("*samples.json*"))
 
 
+@pytest.mark.slow
 def test_a_python_that_is_not_there_is_a_sentence(world_cache: Path, tmp_path: Path) -> None:
     words = ["task=los", "data.patients=150", f"data.cache={world_cache}"]
     with pytest.raises(BadInput, match="--pyhealth=/no/python does not start"):

@@ -65,6 +65,7 @@ def run(tmp_path: Path) -> RunFolder:
 REPLIES = [("0", "w4 w5"), ("0", "w5 w4"), ("1-3", "w6 w7"), ("1-3", "w7 w6")]
 
 
+@pytest.mark.slow
 def test_replies_are_read_with_the_weights_that_wrote_them(run: RunFolder, tmp_path: Path) -> None:
     found = representations([f"run_dir={run.path}"], tmp_path)
     exported = export(config_of(run.path)) / "merged"

@@ -171,6 +171,7 @@ def test_no_sentence_is_stronger_than_its_interval(root: Path, tmp_path: Path, s
     assert "no difference shows" in rows[1] and len(rows) == 2  # +0.250 in one world, 0 in two
 
 
+@pytest.mark.slow
 def test_the_registrations_of_this_repository_can_be_opened(tmp_path: Path) -> None:
     """They compose, and their contrasts are of what is played."""
     files = sorted((ROOT / PLACE).glob("*.yaml"))

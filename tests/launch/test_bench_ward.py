@@ -19,6 +19,8 @@ from ghar.episode import Act, Episode, Retrieve
 from ghar.launch.entry import load
 from ghar.llm.policy import FunctionPolicy
 
+pytestmark = pytest.mark.slow
+
 PATIENTS = ward.patients(7, "test")
 CORPUS = ward.Ward(Splits((), (), PATIENTS))
 

@@ -91,6 +91,7 @@ def test_help_is_quick_and_works_from_any_folder(script: str, tmp_path: Path) ->
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_every_key_has_a_meaning_and_every_group_is_in_the_help() -> None:
     for room in choices("system"):
         settings = settings_of(room) if (ROOT / "envs" / room).is_dir() else settings_of("ghar")
@@ -101,6 +102,7 @@ def test_every_key_has_a_meaning_and_every_group_is_in_the_help() -> None:
         assert all(f" {'+' if group == 'experiment' else ''}{group}=" in said for group in groups())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments, said", [
     (["--help", "trainer.rl.clip"], ["trainer.rl.clip must be a number above 0.", "epsilon of Eq. 16", "default: 0.2"]),
     (["--help=seed", "seed=5"], ["seed must be a whole number at least 0.", "drawn", "default: 5"]),
@@ -221,6 +223,7 @@ def test_a_mistake_that_needs_no_model_is_found_before_anything_heavy_is_importe
     assert "heavy" not in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_bad_input_anywhere_is_one_sentence_and_exit_code_2(probe: Path) -> None:
     done = start(probe, "seed=13")
     assert (done.returncode, done.stderr) == (2, "admissions.csv row 3: no date; correct it.\n")
@@ -282,6 +285,7 @@ def test_a_folder_that_hydra_is_pointed_to_adds_no_group_and_no_choice(tmp_path:
             load([f"hydra.searchpath=[file://{tmp_path}]", override])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_experiment_composes(name: str) -> None:
     config = load([f"+experiment={name}"])
@@ -293,6 +297,7 @@ def test_there_is_an_experiment_for_each_source_and_task() -> None:
     assert choices("experiment") == sorted([*EXPERIMENTS, *others])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", [g for g in groups() if g not in ("experiment", "scale")])
 def test_every_choice_of_every_group_composes(group: str) -> None:
     for choice in choices(group):

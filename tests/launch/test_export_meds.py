@@ -22,6 +22,8 @@ from ghar.launch.export_meds import run
 from tests.data.test_tasks_visits import task_named
 from tests.running import run_command
 
+pytestmark = pytest.mark.slow
+
 DEMOS = {"mimic4": "mimic-iv-demo-2.2", "mimic3": "mimic-iii-demo-1.4", "eicu": "eicu-crd-demo-2.0.1"}
 
 WEEK = """
@@ -57,7 +59,6 @@ def test_the_cohort_the_labels_and_the_split_come_back(exported, shared_data):
     assert set(labels["subject_id"]) == set(splits) and set(splits.values()) == {"train", "tuning", "held_out"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("source", ["mimic4", "mimic3", "eicu"])
 def test_every_text_of_every_task_is_that_of_the_tables(source, shared_data, tmp_path):
     """What records show of all samples, at full length and in order: codes, who lies where, newest values."""
@@ -79,7 +80,6 @@ def test_every_text_of_every_task_is_that_of_the_tables(source, shared_data, tmp
     assert names == {code: name for code, name in folder.source.names().items() if code in names}
 
 
-@pytest.mark.slow
 def test_aces_makes_a_task_of_it(exported, shared_data, tmp_path):
     """Death in hospital after the first 48 hours, asked 24 hours after admission; counted again from the visits."""
     tool = shutil.which("aces-cli", path=os.environ.get("GHAR_MEDS_TOOLS")) or shutil.which("aces-cli")

@@ -106,6 +106,7 @@ def test_other_weights_differ_by_more_than_rounding() -> None:
         Engine(trainer(seed=5)).judge(model)
 
 
+@pytest.mark.slow
 def test_rounding_is_no_alarm_however_large_it_is() -> None:
     """Logits of spread 25, as of a trained model: bfloat16 alone is 0.2 nats from float32."""
     model = trainer(spread=25)

@@ -1,5 +1,6 @@
 """Which tokens may follow, against enumeration of the choices."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ def test_exactly_the_tokens_that_some_choice_continues_with(choices, prefix):
     assert set(allowed_tokens(choices, prefix)) == {c[len(prefix)] for c in begun if len(c) > len(prefix)}
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(st.lists(WORDS, min_size=1, max_size=5))
 def test_every_path_ends_at_a_choice_and_every_unbegun_choice_is_reached(choices):

@@ -115,6 +115,7 @@ MISBEHAVIOURS: dict[str, tuple[Speak, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MISBEHAVIOURS)
 def test_a_try_ends_in_its_time_and_size(name: str):
     speak, reason = MISBEHAVIOURS[name]
@@ -184,6 +185,7 @@ def test_a_refusal_is_shown_without_what_it_quotes():
         assert not any(word in str(found.value).lower() for word in ("sepsis", "kidney", "metformin", "patient 17"))
 
 
+@pytest.mark.slow
 def test_an_engine_gives_up_after_its_tries(monkeypatch: pytest.MonkeyPatch):
     for name, value in (("PAUSE", 0.001), ("TRIES", 3), ("TIMEOUT", 0.3)):
         monkeypatch.setattr(api, name, value)
@@ -194,6 +196,7 @@ def test_an_engine_gives_up_after_its_tries(monkeypatch: pytest.MonkeyPatch):
         engine.close()
 
 
+@pytest.mark.slow
 def test_the_retrieval_client_tries_again(monkeypatch: pytest.MonkeyPatch):
     """A score that is no number, a dripping body and a packed one are tries, and end in a sentence."""
     answers: list[Any] = [{"answers": [[["gout", "node", -1, float("nan"), 7]]]}, "{", []]

@@ -81,6 +81,7 @@ def test_prompts_are_encoded_once_and_replies_end_where_they_should(tokenizer, r
             assert reply.text == tokenizer.decode(reply.token_ids, skip_special_tokens=True).strip()
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(st.permutations(range(len(REQUESTS))), st.integers(1, len(REQUESTS)), st.integers(1, 20))
 def test_a_reply_depends_on_its_request_alone(model, tokenizer, replies, order, kept, max_batch):
@@ -90,6 +91,7 @@ def test_a_reply_depends_on_its_request_alone(model, tokenizer, replies, order, 
         assert reply.logprobs == pytest.approx(replies[i].logprobs, abs=1e-5)
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=9))
 def test_passes_of_a_batch_are_as_many_as_the_model_is_called_for(model, tokenizer, most):
@@ -132,6 +134,7 @@ def test_temperature_zero_takes_the_most_probable_token_whatever_the_seed(model,
             assert line[token] == pytest.approx(float(line[list(allowed)].max()), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_choice_may_be_longer_than_the_budget_of_free_text(model, tokenizer):
     long = " ".join("warfarin" for _ in range(90))
     choices = (long, long + " no", long + " yes")

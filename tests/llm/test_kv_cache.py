@@ -28,6 +28,7 @@ def counted(model: Any) -> list[int]:
     return read
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.data(), st.integers(1, 60), st.integers(0, 200), st.sampled_from([1, 3, 8, 64]))
 def test_logits_and_caches_are_those_of_each_prompt_alone(
@@ -55,6 +56,7 @@ def test_logits_and_caches_are_those_of_each_prompt_alone(
     assert all(above in {*store._held, store._root} and one in above.below for one, above in store._held.items())
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(st.sampled_from([2, 3]), max_size=12).map(tuple), max_size=12), st.sampled_from([1, 3, 64]))
 def test_a_text_that_is_kept_is_found_whole_and_kept_once(texts: list[tuple[int, ...]], piece: int) -> None:
     """Pieces are views of what was read, and no two beside each other begin with all of one another."""

@@ -49,6 +49,7 @@ def test_decoration_changes_nothing(case):
         assert found == read(case), reply[-100:]
 
 
+@pytest.mark.slow
 def test_hostile_replies(tmp_path: Path):
     """0.2% of `python benchmarks/run.py hostile`."""
     found = hostile(share=0.002, seed=1)

@@ -56,6 +56,7 @@ def test_an_impossible_token_is_never_drawn(seed: int) -> None:
     assert (token[:, None] == possible).any(1).all() and torch.isfinite(logp).all()
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 1 << 30), vocabulary=st.sampled_from([9, 900]))
 def test_among_allowed_ids_as_among_all_with_the_others_forbidden(seed: int, vocabulary: int) -> None:
     rng = np.random.default_rng(seed)

@@ -26,6 +26,7 @@ def directly(model: Any, context: tuple[int, ...], target: tuple[int, ...]) -> l
     return [float(logp[n - 1, ids[n]]) for n in range(len(context), len(ids))]
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(
     st.lists(st.tuples(st.lists(TOKEN, min_size=1, max_size=9).map(tuple), st.lists(TARGET, max_size=6)), max_size=5),

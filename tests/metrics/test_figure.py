@@ -30,6 +30,7 @@ def charts() -> list[str | bytes]:
     return [*drawn, *svg, png.getvalue()]
 
 
+@pytest.mark.slow
 def test_it_is_the_same_to_the_byte(monkeypatch: pytest.MonkeyPatch) -> None:
     found = charts()
     monkeypatch.setattr(LaidOutFigure, "draw", Figure.draw)

@@ -64,6 +64,7 @@ def test_whether_it_worked(interval: list[float], state: str) -> None:
     assert found[0][:2] == ("ghar_sft", state) and "After SFT" in found[0][2] and len(found) == 2
 
 
+@pytest.mark.slow
 def test_several_runs_stand_side_by_side(tmp_path: Path) -> None:
     folders = []
     for seed in (0, 1):

@@ -112,6 +112,7 @@ raise KeyError("Patient 17 has sepsis")
 """
 
 
+@pytest.mark.slow
 def test_the_text_of_an_exception_reaches_no_file_of_wandb(tmp_path: Path):
     """An exception may quote a record: W&B keeps how a process ended and neither why nor what it printed."""
     place = tmp_path / "tmp"
@@ -170,6 +171,7 @@ def points(path):
     return found
 
 
+@pytest.mark.slow
 def test_a_killed_run_that_goes_on_has_its_whole_curve_and_each_point_once(tmp_path):
     """Killed after update 3, resumed from the checkpoint of update 1: of its file every point is sent, once."""
     folder = RunFolder.open(tmp_path)

@@ -32,6 +32,7 @@ LOOK = ReportStyle(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_everything_is_in_one_file_without_requests(whole_run: RunFolder):
     page = write_report(whole_run.path, LOOK).read_text()
     assert not re.search(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//""", page) and "@import" not in page
@@ -41,6 +42,7 @@ def test_everything_is_in_one_file_without_requests(whole_run: RunFolder):
     assert "not complete" not in page
 
 
+@pytest.mark.slow
 def test_ten_patients_can_be_browsed(whole_run: RunFolder):
     page = write_report(whole_run.path).read_text()
     assert len(set(re.findall(r"\bp\d{4}\b", page))) >= 10
@@ -204,6 +206,7 @@ def test_a_decision_curve_is_the_net_benefit_counted_directly(rows: list[tuple[b
     assert not decision_curve({"a": tally}, (*labels, "maybe"), {"a": "red"})
 
 
+@pytest.mark.slow
 def test_a_page_of_two_labels_shows_decision_curves(tmp_path: Path):
     run = RunFolder.open(tmp_path / "run")
     for name in ("ghar_sft", "ghar_rl"):

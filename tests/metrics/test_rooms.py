@@ -138,6 +138,7 @@ EVENTS = {
 }
 
 
+@pytest.mark.slow
 def test_the_events_shown_are_of_a_patient_whose_arguments_used_them(tmp_path: Path) -> None:
     both = {"support": ["heparin"], "oppose": ["heparin"]}
     rows = [argued("a", True, {}), argued("b", False, both), argued("c", True, both), argued("d", True, both)]

@@ -44,6 +44,7 @@ def test_f1_of_each_class_equals_scikit_learn(case):
         assert got[label].value == pytest.approx(value) and got[label].low <= got[label].high
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(cases())
 def test_equals_scikit_learn(case):
@@ -71,6 +72,7 @@ def test_equals_scikit_learn(case):
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(cases(n_classes=2))
 def test_two_classes(case):

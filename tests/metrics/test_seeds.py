@@ -38,6 +38,7 @@ def direct(values: list[list[float]], patients: list[list[str]], resamples: int,
     return [float(one + scale * quantile) for one, quantile in zip(found, quantiles, strict=True)]
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(study)
 def test_equals_a_direct_loop(rows: list[list[tuple[str, float, float]]]) -> None:
@@ -69,6 +70,7 @@ def test_seeds_that_agree_leave_the_patients() -> None:
     assert five.as_list() == pytest.approx(one.as_list())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", [2, 3, 5])
 @pytest.mark.parametrize("between", [0.0, 0.05, 0.2])  # standard deviation of seeds; of their mean over patients: 0.05
 def test_few_seeds_hold_the_truth_as_often_as_they_say(seeds: int, between: float) -> None:
@@ -84,6 +86,7 @@ def test_few_seeds_hold_the_truth_as_often_as_they_say(seeds: int, between: floa
     assert 0.92 <= hits / 200 <= 0.98
 
 
+@pytest.mark.slow
 def test_coverage_over_seeds_and_patients() -> None:
     """Of 200 simulated studies (8 seeds on the same 40 patients with 1 to 4 stays) 90 to 98% hold the true difference;
     an interval over patients that takes the seeds for one long table holds it far less often."""

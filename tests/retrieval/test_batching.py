@@ -70,6 +70,7 @@ def test_a_full_batch_does_not_wait() -> None:
     assert echo.sizes == [2, 2, 2]
 
 
+@pytest.mark.slow
 def test_while_a_batch_is_computed_the_next_one_collects() -> None:
     echo = Echo(seconds=0.3)
     batcher = MicroBatcher(echo, batch=100, wait=0.0)
@@ -98,6 +99,7 @@ def test_a_failure_reaches_its_callers_and_the_next_batch_is_answered() -> None:
     assert texts(later) == ["later"]
 
 
+@pytest.mark.slow
 def test_a_caller_that_has_gone_costs_no_search() -> None:
     echo = Echo(seconds=0.2)
     batcher = MicroBatcher(echo, batch=1, wait=0.0)

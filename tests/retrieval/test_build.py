@@ -87,6 +87,7 @@ def minilm() -> str:
     return str(Path(spec.origin).parent / "model")
 
 
+@pytest.mark.slow
 def test_a_real_sentence_encoder_finds_what_words_cannot(tiny: KnowledgeGraph, tmp_path: Path, minilm: str):
     retriever = build_retriever(tiny, minilm, cache=tmp_path)
     requests = [Retrieve("high blood sugar", None), Retrieve("motor neuron disease", (1,)), Retrieve("Riluzole", (4,))]

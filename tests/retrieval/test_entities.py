@@ -56,6 +56,7 @@ def test_the_best_edge_in_the_real_graph(shared_data: Path, prefix: str):
     assert graph.head[best].tolist() == heads  # all 216
 
 
+@pytest.mark.slow
 def test_ten_times_the_queries_take_about_ten_times_as_long(tmp_path: Path):
     rng = np.random.default_rng(0)
     edges: list[Edge] = []

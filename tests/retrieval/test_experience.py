@@ -89,6 +89,7 @@ def merged_directly(hits: dict[int, float], leaves: int) -> dict[tuple[int, int]
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(st.integers(1, 40), st.data())
 def test_merging_is_that_of_the_rule(leaves: int, data: st.DataObject) -> None:

@@ -78,6 +78,7 @@ def test_an_answer_does_not_depend_on_its_batch(listed: PartitionRetriever):
     assert few.retrieve(asked) == [few.retrieve([request])[0] for request in asked]
 
 
+@pytest.mark.slow
 def test_kept_lists_answer_the_same_and_damage_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

@@ -24,6 +24,7 @@ def test_what_shares_words_is_found(matcher: Matcher) -> None:
 numbers = st.lists(st.integers(0, 4).map(float), min_size=1, max_size=8)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(numbers, st.data())
 def test_fusion_is_the_mean_of_relative_scores(one: list[float], data: st.DataObject) -> None:

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,6 +31,7 @@ def test_a_name_that_ends_with_its_type_is_followed_by_no_second_one(tmp_path: P
 NAMES, TYPES = st.sampled_from(["a", "b", "a (drug)", "a (disease)"]), st.sampled_from(["drug", "disease"])
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(NAMES, TYPES), min_size=2, max_size=8))
 def test_equal_texts_share_their_first_item(named: list[tuple[str, str]]):
     names, types = zip(*named, strict=True)

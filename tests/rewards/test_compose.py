@@ -142,6 +142,7 @@ def test_an_episode_without_turns_cannot_be_scored() -> None:
         score_episode(replace(play(["own"]), turns=()), 1, SPEC)
 
 
+@pytest.mark.slow
 @given(plans, st.sampled_from(["shared", "separate"]), st.data())
 def test_a_cut_episode_has_costs_and_no_outcome(plan: list[str], composition: str, data: st.DataObject) -> None:
     """What is still to come is the critic's to say: neither its answer nor its length is known."""

@@ -129,6 +129,7 @@ def test_grounding(strange: int, queries: int, expected: float) -> None:
     assert grounding(strange, queries) == pytest.approx(expected)
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.data())
 def test_a_balanced_outcome_is_balanced_accuracy(labels: list[int], data: st.DataObject) -> None:
     """Against scikit-learn: the weights, and what the mean of the first term of R_orm then is."""

@@ -31,6 +31,8 @@ from ghar.llm.models import untrained
 from ghar.trainers.base import reader_of
 from ghar.trainers.evaluation.evaluate import NoPolicy, table_of
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "docs" / "examples"))
 ROOMS = sorted(p.parent.name for p in (ROOT / "envs").glob("*/system.py"))
@@ -159,7 +161,6 @@ def trained(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[
     return of
 
 
-@pytest.mark.slow
 def test_the_plan_plays_every_variant_with_weights_of_its_own(built: tuple[System[Any], Config]):
     from ghar.trainers.memory import shape_of
     from ghar.trainers.plan import probe_variants
@@ -172,7 +173,6 @@ def test_the_plan_plays_every_variant_with_weights_of_its_own(built: tuple[Syste
     assert set(counts) == set(own) and all(counted.calls >= 1 and counted.prompt > 0 for counted in counts.values())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ACTING)
 def test_the_recipe_trains_it_from_tables_to_report(name: str, trained: Callable[[str], Config]):
     from ghar.trainers.evaluation.evaluate import evaluate
@@ -195,7 +195,6 @@ def test_the_recipe_trains_it_from_tables_to_report(name: str, trained: Callable
     assert again["policies"][main]["accuracy"] == summary["policies"][main]["accuracy"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ACTING)
 def test_a_killed_training_goes_on_with_the_same_numbers(
     name: str, cache: Path, tmp_path: Path, trained: Callable[[str], Config]
@@ -260,7 +259,6 @@ def test_compare_leaves_out_a_system_without_any_of_the_variants_named(cache: Pa
         compare(entries, [], ["usual", "scripte"], tmp_path / "nothing")  # before anything is played
 
 
-@pytest.mark.slow
 def test_compare_puts_all_systems_into_one_table(cache: Path, tmp_path: Path):
     from ghar.trainers.evaluation.compare import ComparedSystem, compare
 

@@ -19,6 +19,8 @@ from ghar.trainers.recipe import train
 from tests.envs.exams import exam_keys
 from tests.envs.test_summaries import config_of as config_of_summaries
 
+pytestmark = pytest.mark.slow
+
 ROUTED = "system.sources=[graph,past]"
 GENERATED = (
     ("system=ghar", "task=read", "data=demo_four", ROUTED, "system.decision=everyone"),
@@ -42,12 +44,10 @@ def test_of_summaries(name: str, tmp_path: Path) -> None:
     _is_whole(config_of_summaries(tmp_path, f"system={name}"))
 
 
-@pytest.mark.slow
 def test_of_time_series(small_config: Callable[..., Config]) -> None:
     _is_whole(small_config("system=graphwalker", "task=series_mortality", "system.encoder=text", "task.max_test=4"))
 
 
-@pytest.mark.slow
 def test_of_orders(shared_data: Path, tmp_path: Path) -> None:
     tables, graph = shared_data / "mimic-iv-demo-2.2", shared_data / "kg/primekg-subset/merged_kg_12col.csv.gz"
     own = ("task=order_check", "data=mimic4", f"data.root={tables}", f"kg.path={graph}", f"data.cache={tmp_path}")

@@ -135,6 +135,7 @@ def test_an_adapter_may_be_the_base_of_another(tmp_path: Path):
     assert not equal(twice, whole) and logits(twice).isfinite().all()
 
 
+@pytest.mark.slow
 def test_an_export_holds_the_whole_base(tmp_path: Path):
     untrained(tmp_path / "run")
     config, actor = finished_run(tmp_path / "run", "model.critic=head")

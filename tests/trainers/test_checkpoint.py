@@ -88,6 +88,7 @@ def test_keeps_best_and_last_only(tmp_path):
     assert find(tmp_path) == tmp_path / "step-4"
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(
     st.lists(st.none() | st.integers(0, 3).map(float), min_size=1, max_size=8), st.integers(1, 4), st.integers(1, 4)

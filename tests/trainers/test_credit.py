@@ -329,6 +329,7 @@ def test_literal_value_target_is_the_shared_reward() -> None:
     assert episode_rewards(separate, per_agent=False)[separate.mask].tolist() == [1.0, 1.0, 0.5, 3.0]
 
 
+@pytest.mark.slow
 def test_ten_times_the_episodes_take_about_ten_times_as_long() -> None:
     turns = tuple(Said("low" if k % 3 == 2 else "top", 1, 10, 0.1) for k in range(10))
 

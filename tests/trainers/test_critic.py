@@ -212,6 +212,7 @@ def measured(values_of, batches: int = 14) -> list[dict[str, float]]:
     return told
 
 
+@pytest.mark.slow
 def test_boosting_finds_what_the_numbers_hold_and_a_good_critic_is_no_alarm():
     told = measured(lambda numbers: 3.0 * (numbers[:, 0] > 0))
     truth = 1 - 1 / (1 + 9 / 4)  # share of the variance that is not noise
@@ -221,6 +222,7 @@ def test_boosting_finds_what_the_numbers_hold_and_a_good_critic_is_no_alarm():
     assert told[-1]["critic/worthless"] == 0.0
 
 
+@pytest.mark.slow
 def test_a_critic_worth_no_more_than_a_constant_is_an_alarm_after_ten_updates():
     told = measured(lambda numbers: np.full(len(numbers), 1.5))
     assert ["critic/worthless" in row for row in told] == [n >= WAIT for n in range(1, len(told) + 1)]

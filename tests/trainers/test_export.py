@@ -126,6 +126,7 @@ def test_full_finetuning_and_a_second_export(tmp_path: Path):
     assert "--enable-lora" not in (target / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_the_card_says_what_it_is(tmp_path: Path):
     config, _ = finished_run(tmp_path / "run")
     text = (export(config) / "README.md").read_text()
@@ -166,6 +167,7 @@ def mark(folder: Path) -> bool:
     return json.loads((folder / "provenance.json").read_text())["credentialed"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("said", [False, None])
 def test_an_export_has_the_mark_of_its_weights_whatever_the_summary_says(tmp_path: Path, said: bool | None):
     """An evaluation on generated patients writes credentialed=false into the summary of credentialed weights."""

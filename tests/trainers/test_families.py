@@ -35,6 +35,7 @@ def rows_of(tokenizer: Any) -> list[Any]:
     return [make_row([*prompt, *(7, 90, 33, 4, 200)[:n]], len(prompt)) for n in (5, 3)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("finetune", ["lora", "full"])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_log_probs_and_gradients_are_those_of_the_models_own_logits(name: str, finetune: Any) -> None:

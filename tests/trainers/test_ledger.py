@@ -180,6 +180,7 @@ def made(small_config: Callable[..., Config], tmp_path: Path) -> Iterator[tuple[
     yield build(records), records, RunFolder.open(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_run_does_not_go_on_with_other_data(made: tuple[System[Any], Records, RunFolder]):
     """Every change between two starts is named; the same data, read again, are the same."""
     system, records, folder = made

@@ -108,6 +108,7 @@ def bandit(actor: ActorCritic, pulls: int, rng: np.random.Generator, group: int 
     return build(played, rewards), float(p[WANTED].sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("finetune", "lr"), [("full", 1e-2), ("lora", 3e-2)])
 def test_update_raises_the_probability_of_what_is_rewarded(finetune, lr):
     actor = make_actor(finetune)
@@ -122,6 +123,7 @@ def test_update_raises_the_probability_of_what_is_rewarded(finetune, lr):
     assert "entropy/low" not in report and np.isfinite(list(report.values())).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", ["grpo", "rloo", "reinforce_pp", "turn_group"])
 def test_without_a_critic_it_learns_as_well_and_leaves_the_critic_alone(estimator):
     actor = make_actor()
@@ -168,6 +170,7 @@ def run(
     return actor.trainable_state(), report
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -201,6 +204,7 @@ def test_the_loss_is_the_mean_over_what_counts_alike(aggregate):
     assert report["loss/policy"] == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_same_seed_same_numbers():
     first, report = run(64)
     second, again = run(64)
@@ -264,6 +268,7 @@ def test_two_processes_give_the_numbers_of_one(tmp_path):
         assert report == pytest.approx(expected, abs=1e-4), changes
 
 
+@pytest.mark.slow
 def test_literal_forms_of_equations_16_and_17_run_and_differ():
     _, sound = run(64)
     _, literal = run(64, ratio="reference", critic_target="reward")
@@ -271,6 +276,7 @@ def test_literal_forms_of_equations_16_and_17_run_and_differ():
     assert literal["return/mean"] != pytest.approx(sound["return/mean"], abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
 def test_kl_term_holds_the_actor_at_the_reference(estimator):
     def drift(kl: float) -> float:
@@ -286,6 +292,7 @@ def test_kl_term_holds_the_actor_at_the_reference(estimator):
     assert drift(20.0) < 0.75 * drift(0.0)
 
 
+@pytest.mark.slow
 def test_critic_learns_the_return():
     actor = make_actor()
     rng = np.random.default_rng(0)
@@ -417,6 +424,7 @@ def test_rows_of_older_weights_are_not_guarded():
         update(make_actor(), adam(actor), traj, config, np.random.default_rng(0), version=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("finetune", ["full", "lora"])
 def test_rows_of_older_weights_are_guarded_by_those_weights(finetune):
     """Two updates behind: the right log-probs pass, those of one small update later or earlier do not."""
@@ -457,6 +465,7 @@ def test_mismatch_report_is_its_definition():
     assert report["ess"] == pytest.approx(np.exp(d).sum() ** 2 / len(d) / np.exp(2 * d).sum(), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_the_correction_starts_at_ratio_one_and_changes_nothing_where_nothing_is_to_correct():
     def run_with(cap: float | None, shift: float) -> tuple[dict, dict]:
         actor = make_actor()

@@ -41,6 +41,8 @@ from ghar.trainers.runs import checkpoint
 from ghar.trainers.runs.resume import finished
 from tests.trainers.tiny import AGENTS, ROLES, VOCAB, build, for_two, perturb, tiny_model, tiny_tokenizer
 
+pytestmark = pytest.mark.slow
+
 LEFT_OUT = {  # of trainer.rl, as the comment on `plain.SUPPORTED` says
     "value_epochs", "value_minibatches", "value_warmup", "micro_tokens", "save_every",
 }  # fmt: skip
@@ -122,7 +124,6 @@ def test_an_update_moves_the_weights_as_the_fast_one_does(estimator: str, seed: 
     assert row["train/grad_norm"] == pytest.approx(report["grad_norm"], rel=1e-5)
 
 
-@pytest.mark.slow
 def test_episodes_are_played_as_the_rollout_plays_them(small_system, small_config):
     config = small_config()
     model, tokenizer = untrained(config, list(small_system.training.texts()), (), 0)
@@ -162,7 +163,6 @@ def test_replies_are_those_of_the_engine(temperature: float):
         assert own.logprobs == pytest.approx(fast.logprobs, abs=1e-5)
 
 
-@pytest.mark.slow
 def test_a_whole_plain_training_learns_what_it_is_shown(small_config, tmp_path: Path, monkeypatch):
     config = small_config(
         "trainer.method=plain", "eval.variants=[scripted,ghar_base,ghar_sft,ghar_rl]",

@@ -34,6 +34,8 @@ from ghar.trainers.plan import (
 from tests.running import run_python
 from tests.trainers.test_activation_memory import architecture
 
+pytestmark = pytest.mark.slow
+
 SMALL = ("data.patients=60", "model.hidden=32", "model.layers=2", "model.vocab=400")
 TINY = shaped(LlamaConfig(
     vocab_size=64, hidden_size=16, intermediate_size=16, num_hidden_layers=3, num_attention_heads=2,
@@ -237,7 +239,6 @@ def test_an_evaluation_after_rl_holds_the_weights_that_adapters_are_folded_into(
     assert lora["weights"] == 4 * (TINY.weights + TINY.linear) and lora["engine"] == full["engine"]
 
 
-@pytest.mark.slow
 def test_a_plan_of_the_demo_is_made_without_training_anything(tmp_path: Path) -> None:
     config = load([*SMALL, f"data.cache={tmp_path}", f"run_dir={tmp_path / 'run'}"])
     plan = make_plan(config)
@@ -246,7 +247,6 @@ def test_a_plan_of_the_demo_is_made_without_training_anything(tmp_path: Path) ->
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.slow
 def test_under_torchrun_the_plan_is_of_all_processes_and_printed_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -266,7 +266,6 @@ def test_under_torchrun_the_plan_is_of_all_processes_and_printed_once(
     assert evaluation.memory == sum(estimate(config, shape, 2)["evaluation"].values()) > 0
 
 
-@pytest.mark.slow
 def test_all_that_is_missing_is_named_before_torch_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = ["+experiment=mimic4_los", f"data.root={tmp_path}/tables", f"kg.path={tmp_path}/kg.csv", "model=pretrained",
              f"model.path={tmp_path}/model", "trainer.base.steps=0"]  # fmt: skip
@@ -284,7 +283,6 @@ def test_all_that_is_missing_is_named_before_torch_is_imported(tmp_path: Path, m
     assert missing(elsewhere) == said  # the libraries of this machine do not matter there
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("gigabytes", "rank"), [(80, 8), (80, "null"), (40, "null"), (28, "null")])
 def test_the_first_stage_that_fits_is_chosen(monkeypatch: pytest.MonkeyPatch, gigabytes: int, rank: int | str) -> None:
     shape, processes, gpu = shaped(architecture("3B")), 8, Device("cuda", gigabytes * GIB)
@@ -329,7 +327,6 @@ def test_gpus_that_cannot_share_an_engine_are_refused_before_the_cohort_is_read(
             show(load([*own, f"plan={plan}", "engine.gpus=3"]))
 
 
-@pytest.mark.slow
 def test_a_plan_for_gpus_that_are_not_here_has_their_memory_and_no_hours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

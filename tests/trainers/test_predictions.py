@@ -20,6 +20,8 @@ from ghar.trainers.evaluation.evaluate import evaluate
 from ghar.trainers.evaluation.predictions import read_predictions
 from tests.running import run_command
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = {
     "subject_id": pl.Int64(), "prediction_time": pl.Datetime("us"), "boolean_value": pl.Boolean(),
     "predicted_boolean_value": pl.Boolean(), "predicted_boolean_probability": pl.Float32(),
@@ -111,7 +113,6 @@ def test_how_predictions_are_named(text):
         main(["systems=[baselines]", "task=read", f"predictions=[{text}]"])
 
 
-@pytest.mark.slow
 def test_meds_evaluation_reads_them(run):
     """The project's own command, where it is installed (on the PATH, or in the folder GHAR_MEDS_TOOLS)."""
     tool = shutil.which("meds-evaluation-cli", path=os.environ.get("GHAR_MEDS_TOOLS")) or shutil.which(

@@ -75,6 +75,7 @@ def run(
     return path, weights
 
 
+@pytest.mark.slow
 def test_the_decision_is_recorded_and_played_once(
     run: tuple[Path, Weights], small_config: Make, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -63,6 +63,7 @@ def test_ties_go_to_the_earlier_attempt_and_bad_or_failed_ones_are_never_kept():
     assert best_attempts(episodes, rewards, 1, 10.0) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("finetune", "lr"), [("full", 1e-2), ("lora", 3e-2)])
 def test_rounds_raise_the_probability_of_what_is_rewarded(finetune: str, lr: float):
     actor, rng = make_actor(finetune), np.random.default_rng(0)

@@ -115,6 +115,7 @@ def test_a_run_does_not_go_on_with_a_module_that_was_edited(tmp_path: Path, monk
     table.cache_clear()
 
 
+@pytest.mark.slow
 def test_a_training_that_was_killed_asks_whether_its_module_is_the_same(
     small_config: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

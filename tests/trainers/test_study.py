@@ -155,6 +155,7 @@ def test_a_study_is_played_drawn_and_verified(tmp_path: Path, world_cache: Path)
     assert len(lines) == 3 * 2 * 5 and {line["task"] for line in lines} == {"read", "los"}
 
 
+@pytest.mark.slow
 def test_twenty_random_places_agree_with_scikit_learn(shop: tuple[StudyJobs, Player]) -> None:
     made, _ = shop
     numbers = run_study(made, quiet)
@@ -171,6 +172,7 @@ def test_twenty_random_places_agree_with_scikit_learn(shop: tuple[StudyJobs, Pla
         count += 1
 
 
+@pytest.mark.slow
 def test_stopped_at_any_moment_it_ends_with_the_same_digits(tmp_path: Path, world_cache: Path) -> None:
     whole, _ = workshop(tmp_path / "whole", world_cache)
     run_study(whole, quiet)
@@ -249,6 +251,7 @@ def test_what_was_changed_afterwards_is_found(shop: tuple[StudyJobs, Player]) ->
     assert any("is not as cell one-demo-read-seed0 left it" in sentence for sentence in verify(path).wrong)
 
 
+@pytest.mark.slow
 def test_a_study_goes_on_in_a_folder_from_before_a_field_was_added(shop: tuple[StudyJobs, Player]) -> None:
     made, _ = shop
     run_study(made, quiet)
@@ -294,6 +297,7 @@ def test_what_is_wrong_with_a_study_is_a_sentence(change: dict[str, Any], senten
         cells_of(read_study("mine", {**CONTENT, **change}))
 
 
+@pytest.mark.slow
 def test_systems_tasks_and_cohorts_that_cannot_meet_are_holes(tmp_path: Path, world_cache: Path) -> None:
     runs = [
         {"name": "one", "system": "gharr"},
@@ -335,6 +339,7 @@ def test_one_class_and_small_groups_are_holes() -> None:
         number_of("f1_at_valid", one.with_columns(threshold=pl.lit(None, pl.Float64)), ("no", "yes"))
 
 
+@pytest.mark.slow
 def test_time_and_size_are_of_the_model_that_answered(shop: tuple[StudyJobs, Player]) -> None:
     """Of a run's rows those after SFT have both, the base model has its size; no test is made of them."""
     made, _ = shop
@@ -370,6 +375,7 @@ def test_a_jobs_own_sentence_is_the_reason(tmp_path: Path) -> None:
     assert said is not None and "code 1" in said and "ZeroDivisionError" in said
 
 
+@pytest.mark.slow
 def test_a_configuration_that_changes_the_split_has_samples_of_its_own(world_cache: Path) -> None:
     def key(*more: str) -> str:
         config: Config = load(["task=read", f"data.cache={world_cache}", *more])

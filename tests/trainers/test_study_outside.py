@@ -16,6 +16,8 @@ from ghar.trainers.study.run import run_study
 from ghar.trainers.study.verify import verify
 from tests.trainers.test_study import CONTENT, quiet, workshop
 
+pytestmark = pytest.mark.slow
+
 LABELS = ("0", "1", "2")
 SAMPLES = pl.DataFrame({"sample_id": ["a", "b"], "subject_id": ["1", "2"], "label": ["0", "2"]})
 

@@ -20,6 +20,8 @@ from ghar.trainers.study.paper import differences, key_differences, paper_keys
 from ghar.trainers.study.render import comparable
 from ghar.trainers.study.schema import Cell, Study, cells_of, read_study, rows_of
 
+pytestmark = pytest.mark.slow
+
 COHORTS = {"ehr_rag": "[meds:/data/meds]", "exprag": "[mimic4:/data/iv]", "kare": "[mimic3:/data/iii,mimic4:/data/iv]",
            "graphwalker": "[mimic3:/data/iii,mimic4:/data/iv]", "ghar_questions": "[medqa:/data/questions]",
            "ghar_summaries": "[summary:/data/texts]"}  # fmt: skip
@@ -89,7 +91,6 @@ def test_every_study_of_a_paper_is_here() -> None:
     assert sorted(name for name in studies() if full(name).study.paper is not None) == sorted(PAPERS)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", PAPERS)
 def test_every_cell_of_the_full_scale_is_the_papers(name: str) -> None:
     study, asked = full(name).study, 0
@@ -106,7 +107,6 @@ def test_every_cell_of_the_full_scale_is_the_papers(name: str) -> None:
     assert asked or not any(table.published for table in study.tables)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ghar_questions", "ghar_summaries"])
 def test_cells_without_published_numbers_are_the_papers_too(name: str) -> None:
     study = full(name).study
@@ -137,7 +137,6 @@ def test_kare_is_distilled_and_not_trained_by_reward_at_the_full_scale() -> None
         assert config.task.patients == (10_000 if cell.cohort == "mimic4" else None)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ghar", "ghar_settings", "ghar_questions", "ghar_summaries"])
 def test_ghar_and_search_r1_alone_are_trained_by_reward_at_the_full_scale(name: str) -> None:
     """Section IV of GHAR: PPO is for Search-R1 and GHAR; the others learn by SFT or not at all."""

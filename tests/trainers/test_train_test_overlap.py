@@ -26,6 +26,7 @@ def test_a_model_of_one_task_meets_its_training_patients_in_another(small_config
         check_overlap(config, Records(config))
 
 
+@pytest.mark.slow
 def test_with_one_split_of_the_cohort_no_patient_is_on_both_sides(small_config, tmp_path: Path) -> None:
     whole = "task.split_of=cohort"
     checkpoint = trained(tmp_path / "mortality", small_config("task=kare_mortality", whole))

@@ -49,6 +49,7 @@ def scored(actor: ActorCritic, rows: list[Row], share: bool, budget: int) -> tup
     return list(flat.detach()), torch.cat(grads)
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(seed=st.integers(0, 10_000), finetune=st.sampled_from(["lora", "full"]), budget=st.sampled_from([60, 400]))
 def test_a_tree_is_its_rows(seed: int, finetune: str, budget: int):

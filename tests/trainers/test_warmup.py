@@ -23,6 +23,8 @@ from ghar.trainers.sft.pairs import tokenised
 from ghar.trainers.sft.warmup import WarmupResult, sample_references
 from ghar.trainers.teacher import taught
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def config(small_records) -> Config:

@@ -28,6 +28,7 @@ def evidence(records: Records) -> GraphEvidence:
     return GraphEvidence(records.primekg, records.links.nodes)
 
 
+@pytest.mark.slow
 def test_it_reads_one_and_two_relations_from_a_code(records: Records, evidence: GraphEvidence):
     world = records.world
     assert world is not None

@@ -69,6 +69,7 @@ def test_a_sample_shows_summaries_of_earlier_stays_alone_and_only_those_that_wer
     assert notes_of(samples, texts)(stranger) == ""
 
 
+@pytest.mark.slow
 def test_later_summaries_change_no_answer():
     known, test = known_notes()
     told = known.notes()
@@ -86,6 +87,7 @@ def test_later_summaries_change_no_answer():
         np.testing.assert_array_equal(before, again(test))  # pyright: ignore[reportCallIssue]
 
 
+@pytest.mark.slow
 def test_they_learn_what_only_summaries_tell():
     known, test = known_notes()
     for fit, plain in ((NOTED["counts_lr_notes"], fit_regression), (NOTED["boosting_notes"], fit_boosting)):

@@ -33,6 +33,7 @@ def test_it_answers_every_task_of_visits(task: str, cache: Path):
         system.corpus.retrieve([Retrieve("anything")])
 
 
+@pytest.mark.slow
 def test_an_evaluation_tells_what_validation_chose(cache: Path, tmp_path: Path):
     own = ("task=los", "eval.variants=[counts_lr,severities,memory]", f"run_dir={tmp_path}")
     summary = evaluate(load([*TINY, f"data.cache={cache}", *own]))

@@ -19,6 +19,8 @@ from ghar.envs.baselines.gru import Network, numbered
 from ghar.envs.baselines.tables import NearestSamples, fit_boosting, fit_usual
 from tests.envs.baselines.conftest import GRADES, known_of, lengths_of, sample, world
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def known(severity: np.ndarray) -> TrainingData:
@@ -46,7 +48,6 @@ def test_neighbours_vote_by_likeness():
     np.testing.assert_allclose(memory([asked]), [[(0.2 + 0.25) / 1.2, (0.5 + 0.25) / 1.2]])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", FITS)
 def test_it_learns_and_is_the_same_each_time(name: str, known: TrainingData, severity: np.ndarray):
     test = world(200, 0.1, 50_000, severity)

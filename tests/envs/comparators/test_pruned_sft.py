@@ -18,6 +18,8 @@ from ghar.errors import BadInput
 from ghar.inputs import missing
 from ghar.trainers.sft.warmup import sample_references
 
+pytestmark = pytest.mark.slow
+
 Make = Callable[..., Config]
 
 

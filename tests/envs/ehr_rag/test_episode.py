@@ -262,6 +262,7 @@ def test_the_views_play_it(corpus: EventCorpus, method: str) -> None:
     envs.check(GymView(TextGame(scene)))
 
 
+@pytest.mark.slow
 def test_the_rule_finds_what_decides(tmp_path: Path) -> None:
     """Drug "bad" goes with label 1, and so does a high sodium; everything else is noise."""
     rng = np.random.default_rng(0)
@@ -296,6 +297,7 @@ def test_the_rule_finds_what_decides(tmp_path: Path) -> None:
     assert "bad" in found.arguments["support"] or "sodium" in found.arguments["support"]
 
 
+@pytest.mark.slow
 def test_the_rule_gains_from_searching_on(tmp_path: Path) -> None:
     """What decides stands once in 60 rows, and no task query is like it: the first retrieval misses it, a search for it
     by name does not. So no_air, which may not search on, answers otherwise."""

@@ -54,6 +54,7 @@ def play(system: System[Any], name: str) -> list[Episode]:
     return episodes
 
 
+@pytest.mark.slow
 def test_the_world_is_a_task_like_any_other(system: System[Any]) -> None:
     assert system.origin.generated and not system.origin.credentialed and system.task.question == QUESTION["question"]
     assert [len(part) for part in (system.cases.train, system.cases.valid, system.cases.test)] == [20, 4, 6]
@@ -63,6 +64,7 @@ def test_the_world_is_a_task_like_any_other(system: System[Any]) -> None:
     assert card.factual == QUESTION["factual"] and card.meanings == ("no", "yes")
 
 
+@pytest.mark.slow
 def test_recall_grows_step_by_step_and_is_seen_in_what_prompts_show(system: System[Any], played: list[Episode]) -> None:
     onsets: list[float] = []
     for case, episode in zip(system.cases.test, played, strict=True):
@@ -151,6 +153,7 @@ def test_a_meds_folder_with_labels_and_a_question_in_the_users_words(system: Sys
             made("data=meds", "task=labels", f"data.root={folder}", f"data.cache={cache}")
 
 
+@pytest.mark.slow
 def test_what_does_not_go_together_is_refused(cache: Path) -> None:
     with pytest.raises(BadInput, match="choose task=labels"):
         load(["system=ehr_rag", "data=demo_long", "task=read"])

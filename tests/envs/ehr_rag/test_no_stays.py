@@ -73,12 +73,14 @@ def test_the_rule_has_not_seen_the_label_of_the_patient_it_is_asked_about(outpat
     assert said == [f"fold {rule.fold_of[case.subject_id]}", "whole"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("system", ["exprag", "baselines"])
 def test_other_systems_say_what_they_need(outpatients: Path, tmp_path: Path, system: str) -> None:
     with pytest.raises(BadInput, match=r"have no visit: .*system=ehr_rag, which reads events and needs no stays"):
         build(configured(outpatients, tmp_path, system, "task=labels"))
 
 
+@pytest.mark.slow
 def test_a_task_of_stays_is_refused_in_a_sentence(outpatients: Path, tmp_path: Path) -> None:
     with pytest.raises(BadInput):
         build(configured(outpatients, tmp_path, "ehr_rag", "task=guo_los"))

@@ -138,12 +138,14 @@ def test_it_is_put_to_every_task_of_visits(cache: Path, task: str) -> None:
         assert all(row[1:20] <= end for act in acts.values() for _, row in act.facts["shown"].rows.values())
 
 
+@pytest.mark.slow
 def test_ehrshot_cases_are_numbered_by_their_labels(system: System[Any]) -> None:
     assert all(case.sample_id.startswith(f"guo_readmission-{case.subject_id}-") for case in everyone(system))
     places = [case.reads.place for case in everyone(system)]
     assert len(set(places)) == len(places)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["series_mortality", "dischargeqa_diagnosis"])
 def test_a_task_without_visits_is_refused(cache: Path, task: str) -> None:
     with pytest.raises(BadInput, match="shows no visits of codes"):
@@ -158,6 +160,7 @@ def test_stays_without_an_order_are_refused(cache: Path) -> None:
         build(records)
 
 
+@pytest.mark.slow
 def test_evidence_keeps_to_half_of_what_a_reader_reads(system: System[Any]) -> None:
     def letters(text: str) -> int:
         return len(text)
@@ -211,6 +214,7 @@ def test_counts_are_of_codes_before_the_time_and_of_their_ancestors(cache: Path,
         assert found[[i]].sum() == events.height + labs
 
 
+@pytest.mark.slow
 def test_shots_that_a_class_does_not_have_are_left_out(system: System[Any]) -> None:
     cases = everyone(system)
     row_of = {case.sample_id: i for i, case in enumerate(cases)}
@@ -267,6 +271,7 @@ def test_what_does_not_fit_together_is_reported(overrides: tuple[str, ...], reas
         load(["system=ehr_rag", *overrides])
 
 
+@pytest.mark.slow
 def test_labels_and_split_that_come_with_a_meds_folder(cache: Path, tmp_path: Path) -> None:
     from ghar.data.readers.meds_export import write_meds
 
@@ -309,6 +314,7 @@ def test_a_meds_folder_of_real_patients(shared_data: Path, tmp_path: Path) -> No
                 assert all(datetime.fromisoformat(p["last"]) < end for p in lookup["passages"])
 
 
+@pytest.mark.slow
 def test_the_scene_to_begin_with(cache: Path) -> None:
     pytest.importorskip("gymnasium")
     from ghar import envs

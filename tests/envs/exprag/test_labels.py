@@ -25,6 +25,8 @@ from ghar.episode import Act, Episode, Evidence, Passage
 from ghar.launch.entry import load
 from ghar.retrieval.reports import rank
 
+pytestmark = pytest.mark.slow
+
 TASK = Task("mood", "Which mood?", ("low", "mid", "high"))
 WHEN = datetime(2100, 1, 1)
 THIRDS = (1 / 3, 1 / 3, 1 / 3)
@@ -50,7 +52,6 @@ def corpus_of(system: System[None]) -> ReportCorpus:
     return system.corpus
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("task", VISIT_TASKS)
 def test_every_task_on_visits_is_played(cache: Path, task: str) -> None:
     records = records_of(cache, f"task={task}", "data.leakage=strict")

@@ -51,6 +51,7 @@ def test_a_difference_is_paired_by_question() -> None:
 numbers = st.lists(st.integers(0, 5).map(float), min_size=2, max_size=9)
 
 
+@pytest.mark.slow
 @given(numbers, st.data())
 def test_correlations_are_those_of_the_definitions(one: list[float], data: st.DataObject) -> None:
     two = data.draw(st.lists(st.integers(0, 5).map(float), min_size=len(one), max_size=len(one)))

@@ -25,6 +25,8 @@ from ghar.launch.entry import load
 from ghar.llm.policy import Policy
 from ghar.retrieval.reports import similarities
 
+pytestmark = pytest.mark.slow
+
 TINY = (
     "system=exprag", "data.patients=120", "system.words=60", "system.excerpts=6", "env.history_tokens=30",
     "task.max_test=12", "eval.bootstrap=50",

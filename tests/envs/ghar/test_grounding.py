@@ -142,6 +142,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[System[Any], Any]:
     return build(Records(config)), config
 
 
+@pytest.mark.slow
 def test_rows_and_numbers_tell_a_grounded_policy_from_one_that_is_not(demo: tuple[System[Any], Any]) -> None:
     system, config = demo
     variant, teacher = system.variants["scripted"], system.fixed["teacher"]()
@@ -169,6 +170,7 @@ def test_balanced_classes_are_fitted_to_training_labels(demo: tuple[System[Any],
         assert system.reward(right, case).terms["orm"] == pytest.approx(weight + 2)
 
 
+@pytest.mark.slow
 def test_all_ablations_start_from_one_base_model(demo: tuple[System[Any], Any]) -> None:
     keys = []
     for ablation in ("none", "ni", "nt"):

@@ -154,6 +154,7 @@ def test_the_memory_answers_as_the_corpus_does() -> None:
     assert Counting.asked == 3
 
 
+@pytest.mark.slow
 def test_the_memory_orders_as_the_retriever_does(tmp_path) -> None:
     from ghar.envs.ghar.demo import demo_scene
 

@@ -32,6 +32,8 @@ from ghar.trainers.evaluation.evaluate import evaluate_system, lean
 from ghar.trainers.rows import rows_of, summarise
 from tests.smollm2 import needs_smollm2, smollm2_folder
 
+pytestmark = pytest.mark.slow
+
 MENU = (
     MetaPath(0, "disease", "contraindication", "drug", "contraindication"),
     MetaPath(3, "disease", "disease_disease", "disease", "parent-child"),
@@ -294,7 +296,6 @@ def test_other_sources_are_refused(config: Config) -> None:
         build(Records(replace(config, system=replace(own, sources=("graph", "past")))))
 
 
-@pytest.mark.slow
 @pytest.mark.nightly
 @needs_smollm2
 def test_smollm2_trains_on_orders(config: Config, tmp_path: Path) -> None:

@@ -129,6 +129,7 @@ def test_a_redrawn_grade_depends_on_seed_query_and_passage_but_not_on_the_grade(
     assert counts.min() > 25 and counts.max() < 80  # uniform over the ten
 
 
+@pytest.mark.slow
 def test_the_exercises_are_the_same_whatever_grades_the_graph_states(small_records, small_system, episodes):
     """Nothing about a severity can be learned from what does not depend on it."""
     other = exercises(small_records, small_system, OtherGraph(small_system.corpus))

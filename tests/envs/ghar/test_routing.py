@@ -91,6 +91,7 @@ def drawn(seed: int, names: int) -> tuple[list[Case], list[frozenset[str]]]:
     return cases, wanted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_router_learns_a_planted_rule_and_carries_it_to_names_never_seen(seed: int) -> None:
     ids = by_source(MENU)
@@ -126,6 +127,7 @@ def test_in_the_demo_everyone_is_asked_and_a_router_asks_whom_visits_need(tmp_pa
     assert sum(truth[f"asked_{source}"][0] for source in ("graph", "past", "reports")) < sum(asked) / 2
 
 
+@pytest.mark.slow
 def test_a_router_and_everyone_need_several_sources(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"system.decision=everyone asks several sources"):
         load(["system.decision=everyone"])

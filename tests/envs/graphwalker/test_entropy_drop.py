@@ -24,6 +24,8 @@ from ghar.llm.engines import served
 from ghar.llm.models import load_backbone
 from ghar.llm.policy import EnginePolicy
 
+pytestmark = pytest.mark.slow
+
 SMALL = (
     "model.hidden=16", "model.layers=1", "model.vocab=1100", "threads=1", "system=graphwalker", "system.k=2",
     "system.k_g=3", "system.encoder=text", "task=series_mortality", "task.max_test=3", "task.max_valid=4",

@@ -77,6 +77,7 @@ def test_answers_and_the_examples_they_had(name: str, tmp_path: Path) -> None:
         assert row["sample_id"] not in shown and len(set(shown)) == len(shown) <= (0 if name == "zero_shot" else 2)
 
 
+@pytest.mark.slow
 def test_the_questions_of_medqa(shared_data: Path) -> None:
     root = shared_data / "text/medqa_us_4options/phrases_no_exclude_test.jsonl.gz"
     config = load([*OWN, *TINY, f"data.root={root}", "task.max_train=40", "task.max_test=5"])

@@ -88,6 +88,7 @@ def test_an_exercise_is_a_prompt_of_the_system(records: Records) -> None:
         assert len(shown) == CASES and all(items_of(line) <= names for line in shown)
 
 
+@pytest.mark.slow
 def test_where_the_system_compares_exercises_do_too(records: Records) -> None:
     config = replace(records.config, system=replace(records.config.system, inference="compare"))  # type: ignore[type-var]
     system = build(Records(config), config.system)  # type: ignore[arg-type]
@@ -117,6 +118,7 @@ def rare_names(records: Records) -> set[str]:
     return {records.described[code] for code in material_of(records.splits.known).rare[0]}
 
 
+@pytest.mark.slow
 def test_the_base_changes_with_what_it_practises(records: Records) -> None:
     key = practice_of(records).key
     assert practice_of(records).key == key

@@ -36,6 +36,8 @@ from ghar.llm.policy import EnginePolicy
 from ghar.metrics.runfolder import RunFolder
 from tests.envs.graphwalker.selectors.walks import HashScorer
 
+pytestmark = pytest.mark.slow
+
 NAMES = get_args(Name)
 FEW = "test samples with too few outcomes known before"
 QUICK = EncoderTraining(hidden=8, epochs=1, pretrain=1, batch=64, lr=1e-3, patience=1)
@@ -333,7 +335,6 @@ def config_of(cache: Path) -> list[str]:
             "task.max_test=20", f"data.cache={cache}"]  # fmt: skip
 
 
-@pytest.mark.slow
 def test_a_sweep_over_shots_neighbours_cohorts_and_anchors_is_one_command_line() -> None:
     sweep = ["system=graphwalker", "task=series_mortality", "data=mimic3", "data.root=tables", "system.k=1,2,3,4"]
     found = check([*sweep, "system.k_g=4,8", "system.k_c=1,3", "system.k_a=1,3"], sweep=True)

@@ -55,6 +55,7 @@ def asked(system: System[KareReading], name: str) -> tuple[list[Act], list[Episo
     return [acts[episode.sample_id] for episode in episodes], episodes
 
 
+@pytest.mark.slow
 def test_zero_shot_sees_the_record_and_what_to_weigh(system: System[KareReading]) -> None:
     for act, episode in zip(*asked(system, "zero_shot"), strict=True):
         case = act.facts["case"]
@@ -134,6 +135,7 @@ def gloomy() -> Iterator[tuple[str, list[str]]]:
         yield f"m@{url}", prompts
 
 
+@pytest.mark.slow
 def test_a_served_model_predicts_and_is_criticised(
     system: System[KareReading], gloomy: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -23,6 +23,8 @@ from ghar.llm.scripted import ScriptedEngine
 from tests.envs.kare.playing import built, rows_as_reported
 from tests.kg.test_umls import name, relation
 
+pytestmark = pytest.mark.slow
+
 PATHS = ("system.path_length=3", "system.path_count=5", "system.path_nodes=500", "system.leiden_runs=2")
 TINY = ("+experiment=kare_demo", "task=kare_readmission", "data.patients=40", "system.concepts=5", *PATHS)
 
@@ -97,7 +99,6 @@ def test_an_extractor_that_answers_prose_is_counted(cache: Path, monkeypatch: py
     assert report["triples"]["graph"] == report["triples"]["all"] > 0
 
 
-@pytest.mark.slow
 def test_each_source_of_the_graph_can_be_left_out(cache: Path) -> None:
     whole = report_of(configured(cache))["graphs"]["triples"]
     assert all(whole.values())
@@ -112,7 +113,6 @@ def test_each_source_of_the_graph_can_be_left_out(cache: Path) -> None:
             configured(cache, f"system.sources={wrong}")
 
 
-@pytest.mark.slow
 def test_no_triple_at_all_is_bad_input(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kare_build, "named_engine", engine_of(lambda prompt: "[]"))
     (tmp_path / "MRCONSO.RRF").write_text(name("C1", "nothing of ours"))
@@ -121,7 +121,6 @@ def test_no_triple_at_all_is_bad_input(cache: Path, tmp_path: Path, monkeypatch:
         build(Records(configured(cache, f"kg.path={tmp_path}", "system.expert=engine", "system.abstracts=null")))
 
 
-@pytest.mark.slow
 def test_real_tables(shared_data: Path, tmp_path: Path) -> None:
     graph = shared_data / "kg" / "primekg-subset"
     tables = [

@@ -145,6 +145,7 @@ def test_the_critic_sees_no_case_that_was_right_and_no_regulator(cases: list[Cas
         assert 0 < len(answers) <= SPEC.batch and all(predicted != happened for predicted, happened in answers)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sizes=st.lists(st.integers(0, 30), min_size=1, max_size=30), merged=st.integers(2, 5))
 def test_whatever_the_critic_writes_the_final_list_is_short(tmp_path_factory, cases, sizes, merged):

@@ -31,6 +31,8 @@ from ghar.llm.engines import engine_key, named_engine
 from ghar.llm.scripted import ScriptedEngine
 from tests.envs.kare.playing import TINY, built, played, rows_as_reported
 
+pytestmark = pytest.mark.slow
+
 BUILT = ("graphs", "clusters", "communities", "summaries")
 
 
@@ -253,7 +255,6 @@ def test_a_patients_graph_is_made_when_it_is_asked_for(system: System[KareReadin
 TASKS = ("los", "read", "dec", "kare_mortality", "guo_los", "guo_readmission", "new_acutemi", "lab_anemia")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 def test_every_task_of_visits_can_be_put_to_it(cache: Path, task: str) -> None:
     """Samples are those of the records, so that systems can be compared on one patient."""

@@ -34,6 +34,8 @@ from ghar.envs.worlds.severity.source_upper_bounds import report_coverage, sourc
 from ghar.envs.worlds.severity.upper_bounds import label_law
 from ghar.envs.worlds.severity.world import World, generate_world, truth_of
 
+pytestmark = pytest.mark.slow
+
 SHARE = st.sampled_from([0.0, 0.3, 1.0])
 PRICE = st.sampled_from([0.0, 0.5, 1.0, 2.0])
 

@@ -40,6 +40,7 @@ def test_the_world_itself_stays_as_it_is(world: Path) -> None:
     assert after == before and gzip.decompress(extra).startswith(",".join(COLUMNS).encode())
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bytes(world: Path, tmp_path: Path) -> None:
     generate_world(tmp_path / "again", seed=2, patients=120)
     generate_world(tmp_path / "other", seed=3, patients=120)
@@ -66,6 +67,7 @@ def test_rows_lie_in_their_icu_stay(world: Path, charts: pl.DataFrame) -> None:
     assert once.group_by("stay_id", "itemid").len()["len"].max() == 1
 
 
+@pytest.mark.slow
 def test_the_reader_takes_all_of_it(world: Path, charts: pl.DataFrame) -> None:
     cohort = read_mimic4(charted_world(world))
     kept = cohort.events.filter(pl.col("code").str.starts_with("VITAL/"))

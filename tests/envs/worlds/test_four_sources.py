@@ -128,6 +128,7 @@ def test_no_visit_has_what_a_chained_past_names(world: World) -> None:
     assert not shown & {world.tail + number for number in world.truth["chain"].drop_nulls().to_list()}
 
 
+@pytest.mark.slow
 def test_reports_tell_a_phenotype_and_no_other_text_does(world: World, tmp_path: Path) -> None:
     write_notes(world.root, tmp_path / "notes")
     notes = pl.read_csv(tmp_path / "notes/note/discharge.csv.gz")
@@ -169,6 +170,7 @@ def _frequencies(values: np.ndarray) -> dict[int, float]:
     return {int(v): c / len(values) for v, c in zip(found, counts, strict=True)}
 
 
+@pytest.mark.slow
 def test_all_sixteen_ceilings_equal_a_direct_evaluation(world: World) -> None:
     patients = world.truth["subject_id"].unique().sort().to_list()
     shown = world.truth.filter(pl.col("subject_id").is_in(patients[:280]))["visit_id"].to_list()

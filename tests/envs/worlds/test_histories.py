@@ -87,6 +87,7 @@ def test_the_ordinary_reader_reads_it(root: Path, cohort: Cohort) -> None:
     assert labels.join(last, on="subject_id").select((pl.col("time") < pl.col("prediction_time")).all()).item()
 
 
+@pytest.mark.slow
 def test_the_rows_that_tell_stand_in_the_record_where_the_story_has_them(cohort: Cohort, truth: LongTruth) -> None:
     names = cohort.names()
     for subject, gold in truth.gold.items():

@@ -102,6 +102,7 @@ def test_no_labs_still_gives_a_header(tmp_path: Path):
     assert gzip.decompress((root / "hosp/labevents.csv.gz").read_bytes()).decode().startswith("labevent_id,")
 
 
+@pytest.mark.slow
 def test_columns_are_those_of_mimic(demo: World, shared_data: Path):
     for name, columns in COLUMNS.items():
         real = gzip.open(shared_data / "mimic-iv-demo-2.2" / f"{name}.csv.gz", "rt").readline().strip()
@@ -109,6 +110,7 @@ def test_columns_are_those_of_mimic(demo: World, shared_data: Path):
         assert ours == columns == real, name
 
 
+@pytest.mark.slow
 def test_graph_columns_and_relations_are_those_of_primekg(demo: World, shared_data: Path):
     real = pl.read_csv(shared_data / "kg/primekg-subset/merged_kg_12col.csv.gz", infer_schema=False)
     assert real.columns == list(KG_COLUMNS) == read(demo, "kg/kg").columns
@@ -241,6 +243,7 @@ def test_common_severities_can_be_learned_from_the_training_patients(demo: World
     assert np.mean(guess == [demo.severity[c] for c in codes]) > 0.85
 
 
+@pytest.mark.slow
 def test_graph_states_the_textbook_grade_once_and_is_closed_under_reversal(demo: World):
     kg = read(demo, "kg/kg")
     ends = [(f"x_{c}", f"y_{c}") for c in ("index", "id", "type", "name", "source")]

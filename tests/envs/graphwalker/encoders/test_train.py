@@ -24,6 +24,8 @@ from ghar.envs.worlds.severity.charts import charted_world
 from ghar.errors import BadInput
 from tests.envs.graphwalker.encoders.series import changed, series
 
+pytestmark = pytest.mark.slow
+
 TASK = Task("series-test", "Will it rise?", ("no", "yes"))
 SHORT = EncoderTraining(hidden=16, epochs=6, pretrain=2, batch=32, lr=5e-3, patience=4)
 TINY = replace(SHORT, epochs=1, pretrain=1)

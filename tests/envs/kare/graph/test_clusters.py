@@ -79,6 +79,7 @@ def test_rows_that_are_equal_are_one_cluster_and_rows_of_zeros_stay_alone():
     assert labels.tolist() == [0] * 400 + [1] * 400 + [2] * 400 + [3, 4]
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(seed=SEEDS, n=st.integers(3, 25), groups=st.integers(1, 12))
 def test_threshold_is_the_smallest_of_the_best_silhouettes(seed: int, n: int, groups: int):

@@ -59,6 +59,7 @@ def test_nothing_to_start_from_is_told() -> None:
 SETS = st.lists(st.sets(st.integers(0, 11), min_size=1), min_size=1, max_size=25)
 
 
+@pytest.mark.slow
 @given(SETS, st.integers(1, 4), st.integers(0, 5))
 def test_co_occurring_counts_patients(sets: list[set[int]], people: int, top: int) -> None:
     patients = [i % people for i in range(len(sets))]
@@ -79,6 +80,7 @@ def direct(sets: list[set[int]], threshold: int) -> list[int]:
     return kept
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(SETS, st.integers(0, 7))
 def test_the_filter_keeps_what_the_rule_keeps(sets: list[set[int]], threshold: int) -> None:

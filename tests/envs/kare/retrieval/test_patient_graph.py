@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -56,6 +57,7 @@ codes = st.lists(st.sampled_from(NAMES), max_size=5)
 triples = st.lists(st.tuples(st.sampled_from(ENTITIES), st.just("r"), st.sampled_from(ENTITIES)), max_size=4)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(st.lists(codes, max_size=4), st.dictionaries(st.sampled_from(NAMES), triples))
 def test_like_eq_2_on_sets(history: list[list[str]], of: dict[str, list[tuple[str, str, str]]]) -> None:

@@ -41,6 +41,7 @@ def test_like_sorting_all_patients(seed: int, classes: int, count: int) -> None:
     assert list(found) == [wanted[label] for label in sorted(wanted)]
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(st.integers(0, 2**32 - 1), st.integers(2, 3), st.integers(1, 3))
 def test_several_patients_of_each_label_like_sorting(seed: int, classes: int, each: int) -> None:
