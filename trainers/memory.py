@@ -401,7 +401,10 @@ def fitted(config: Config, processes: int, on: Device | None = None) -> Config:
     ways: tuple[Zero, ...] = ("zero2", "zero3", "zero3_offload") if processes > 1 else ("zero2_offload",)
     for zero in (first, *ways):
         chosen = replace(config, deepspeed=replace(config.deepspeed, zero=zero))
-        if shape is None or sum(worst(chosen, shape, processes, on=on)[1].values()) <= 0.95 * _gpu_memory(on):
+        if shape is None:
+            return chosen
+        own = without_teacher(chosen)  # no way shares out a teacher, and the run may need none
+        if sum(worst(own, shape, processes, on=on)[1].values()) <= 0.95 * _gpu_memory(on):
             return chosen
     return replace(config, deepspeed=replace(config.deepspeed, zero=first))  # refused with advice
 

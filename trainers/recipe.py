@@ -30,7 +30,7 @@ from ghar.disk import report_full_disk
 from ghar.envs import system as systems
 from ghar.envs.play import stage_of
 from ghar.envs.records import Records, of_credentialed
-from ghar.envs.system import DemoPretraining, System
+from ghar.envs.system import WORDS, DemoPretraining, System
 from ghar.errors import BadInput
 from ghar.heap import release_memory
 from ghar.interrupt import explain_interrupt
@@ -364,8 +364,18 @@ def _trained_on(run: TrainingRun, examples: Sequence[TokenExample]) -> dict[str,
         "SFT replies": epochs * len(examples),
         "SFT reply tokens": epochs * sum(len(one.completion_ids) for one in examples),
         "SFT prompt tokens": epochs * sum(len(one.prompt_ids) for one in examples),
+        **_further_replies(run),
         "episodes": made_updates * played,
         **episode_tokens(updates),
+    }
+
+
+def _further_replies(run: TrainingRun) -> dict[str, int]:
+    """Count the replies that each further stage trained on, each as often as it was."""
+    stages = {name: run.system.training.stages[name](WORDS) for name in further_stages(run.table, run.config)}
+    return {
+        f"replies of {name}": (pairs.epochs or run.config.trainer.warmup.epochs) * len(pairs.train)
+        for name, pairs in stages.items()
     }
 
 

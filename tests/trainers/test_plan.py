@@ -299,6 +299,18 @@ def test_the_first_stage_that_fits_is_chosen(monkeypatch: pytest.MonkeyPatch, gi
     assert found.zero == (fits or ways)[0] and found.checkpointing
 
 
+def test_a_teacher_that_fits_nowhere_does_not_choose_the_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run whose warm-up is left out loads none; where it is needed, no stage makes room for it."""
+    shape, gpu = shaped(architecture("3B")), Device("cuda", 40 * GIB)
+    giant = replace(shape, weights=1000 * shape.weights)
+    config = load(["scale=full", "+experiment=mimic4_los", "data.root=x", "kg.path=y", "model.lora_rank=null"])
+    teacher = config.trainer.warmup.teacher
+    monkeypatch.setattr(memory, "shape_of", lambda config: giant if config.model.path == teacher else shape)
+    chosen = fitted(config, 8, gpu).deepspeed
+    assert chosen == fitted(memory.without_teacher(config), 8, gpu).deepspeed and chosen.zero != "zero1"
+    assert max(sum(parts.values()) for parts in estimate(config, shape, 8, on=gpu).values()) > gpu.memory
+
+
 def test_gpus_are_named_with_their_number() -> None:
     assert planned_for("8xH100") == (8, Device("cuda", 79 * GIB, "h100"))
     assert planned_for("l40s") == (1, Device("cuda", 44 * GIB, "l40s"))

@@ -85,6 +85,7 @@ def test_a_run_of_label_only_sft_plays_no_teacher(
     assert set(summary["time"]) == {"data", "base", STAGE, "evaluation"}
     assert summary["answered_by"] == {STAGE: STAGE, "usual": "no one"} and summary["model"]["parameters"] > 0
     assert planned == ["scripted"] and summary["lessons"] == {} and summary["trained_on"]["SFT replies"] == 0
+    assert summary["trained_on"]["replies of label_sft"] > 0
 
     again = evaluate(short(run, cache))
     assert again["policies"][STAGE]["accuracy"] == summary["policies"][STAGE]["accuracy"]
