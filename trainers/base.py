@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,10 @@ from ghar.errors import BadInput
 from ghar.llm.demo_model import HEADS
 from ghar.llm.models import load_configured, load_pretrained, untrained
 from ghar.llm.tokens import Tokenizer, encode_prompt
+from ghar.metrics.model_size import replies_in_words
 from ghar.metrics.runfolder import RunFolder
 from ghar.progress import track
+from ghar.trainers.base_replies import compare_replies
 from ghar.trainers.runs.distributed import main_first, on_main
 from ghar.trainers.runs.manifest import fault
 from ghar.trainers.runs.models import BASE, save_model
@@ -151,13 +153,17 @@ def build_base(config: Config, practice: DemoPretraining, log: Log) -> tuple[Any
     model.config.base_steps = base.steps
     if base.steps == 0:
         return model, tokenizer
-    pairs = _pairs(tokenizer, made, base.steps * base.batch, seed)
+    by_role = _by_role(tokenizer, made)
+    pairs = _drawn(by_role, made.shares, base.steps * base.batch, seed)
     micro_batch, longest = config.trainer.warmup.micro_batch, config.model.max_length
     settings = SFTSettings(base.steps, base.batch, LR, micro_batch, max_length=longest, seed=seed)
     result = run_sft(
         model, tokenizer, pairs, settings, log=lambda *row: log(metrics_row("base", *row)), title="Base model"
     )
-    return result.model, tokenizer
+    trained: Any = result.model
+    trained.config.base_replies = replies = on_main(lambda: compare_replies(trained, tokenizer, by_role))
+    on_main(lambda: print(f"Base model, of its exercises right: {replies_in_words(replies)}"))
+    return trained, tokenizer
 
 
 def _texts(episode: Episode) -> list[str]:
@@ -165,15 +171,22 @@ def _texts(episode: Episode) -> list[str]:
     return [f"{record.effect.prompt} {record.result.text}" for record in records]
 
 
-def _pairs(tokenizer: Any, made: systems.PretrainingTasks, total: int, seed: int) -> list[TokenExample]:
-    """`total` replies in the proportions of the exercises' shares, each role's repeated as often as it takes."""
+def _by_role(tokenizer: Any, made: systems.PretrainingTasks) -> dict[str, list[TokenExample]]:
+    """The replies of the exercises, by role."""
     by_role: dict[str, list[TokenExample]] = {role: [] for role in made.shares}
     for start in track(range(0, len(made.episodes), AT_ONCE), "Tokenising"):
         for role, pair in tokenised(tokenizer, made.episodes[start : start + AT_ONCE]):
             by_role[role].append(pair)
+    return by_role
+
+
+def _drawn(
+    by_role: Mapping[str, Sequence[TokenExample]], shares: Mapping[str, float], total: int, seed: int
+) -> list[TokenExample]:
+    """`total` replies in the proportions of `shares`, each role's repeated as often as it takes."""
     rng = np.random.default_rng(derive_seed(seed, "exercises"))
     chosen: list[TokenExample] = []
-    for role, share in made.shares.items():
+    for role, share in shares.items():
         pool, wanted = by_role[role], round(share * total)
         if not pool:
             continue

@@ -39,6 +39,7 @@ from ghar.metrics.runfolder import RunFolder
 from ghar.privacy import ask_gate, keep_log
 from ghar.progress import left_of
 from ghar.trainers.base import base_steps, reader_of, start_model
+from ghar.trainers.base_replies import base_replies
 from ghar.trainers.evaluation.evaluate import evaluate_system, table_of
 from ghar.trainers.evaluation.leakage import audited, by_rarity, keep_groups
 from ghar.trainers.evaluation.report import conclude, report
@@ -345,6 +346,7 @@ def _conclude(run: TrainingRun, summary: dict[str, Any]) -> None:
     examples = dict(kept.about)
     about: dict[str, Any] = {"trained_on": _trained_on(run, kept.train), "best_step": best_step(run.folder.metrics())}
     about |= {"time": run.seconds, "resumed": run.resumed, "memory_gb": _peak_memory(), "commit": commit()}
+    about |= {"base_replies": _base_replies(run)}
     keep_groups(run.records, run.folder)
     analyses = audited(run.records) | by_rarity(run.records, run.folder)
     conclude(run.folder, {**summary, **examples.pop("summary", {}), **analyses, "lessons": examples, **about})
@@ -368,6 +370,13 @@ def _trained_on(run: TrainingRun, examples: Sequence[TokenExample]) -> dict[str,
         "episodes": made_updates * played,
         **episode_tokens(updates),
     }
+
+
+def _base_replies(run: TrainingRun) -> dict[str, Any]:
+    """How far the base model had learned to decide when it was made; empty for one that comes from elsewhere."""
+    folder = run.checkpoints / BASE
+    kept = base_replies(folder) if run.config.model.kind == "demo" and folder.is_dir() else {}
+    return {role: kept[role] for role in run.system.decides if role in kept}
 
 
 def _further_replies(run: TrainingRun) -> dict[str, int]:

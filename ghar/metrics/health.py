@@ -12,6 +12,7 @@ from typing import Any
 from ghar.metrics import curves
 from ghar.metrics.answers import UNREADABLE as NO_RIVAL
 from ghar.metrics.answers import HealthVerdict, State, answer_verdicts, at_chance, patients_verdict, unreadable_share
+from ghar.metrics.model_size import replies_in_words
 from ghar.metrics.style import ReportStyle
 
 Row = Mapping[str, Any]
@@ -34,7 +35,7 @@ def verdicts(summary: Mapping[str, Any], rows: Sequence[Row], main: str | None) 
     step = get_weights_step(summary, main)
     training = [_critic(learned), _entropy(learned), _kl(learned, step), _mismatch(learned)] if learned else []
     return [
-        *answer_verdicts(summary, main), *_checkpoint(learned, step), *training, _calibration(numbers),
+        *answer_verdicts(summary, main), *_base(summary), *_checkpoint(learned, step), *training, _calibration(numbers),
         _readable(numbers), _leakage(summary), patients_verdict(numbers, bool(summary.get("generated"))),
     ]  # fmt: skip
 
@@ -121,6 +122,24 @@ def _entropy(rows: Sequence[Row]) -> HealthVerdict:
     state: State = "bad" if share < COLLAPSED else "doubtful" if share < 2 * COLLAPSED else "good"
     lately = mean(values[-LATELY:])
     return HealthVerdict("entropy", state, f"{lately:.3f} nats a token lately, {share:.0%} of the first update's.")
+
+
+def _base(summary: Mapping[str, Any]) -> list[HealthVerdict]:
+    """Whether a base model that was made for this run had learned to read the prompts that decide."""
+    replies = summary.get("base_replies") or {}
+    if not replies:
+        return []
+    shares = replies_in_words(replies)
+    if any(_above_usual(of) for of in replies.values()):
+        return [HealthVerdict("base model", "good", f"Of the decisions that it practised right: {shares}.")]
+    sentence = f"It decides no better than the most common reply: {shares}. A larger trainer.base.steps may help."
+    return [HealthVerdict("base model", "doubtful", sentence)]
+
+
+def _above_usual(of: Mapping[str, float]) -> bool:
+    """Whether a share of right replies lies two standard errors of the difference above the most common reply's."""
+    right, usual = of["right"], of["usual"]
+    return right - usual > 2 * ((right * (1 - right) + usual * (1 - usual)) / of["replies"]) ** 0.5
 
 
 def _checkpoint(rows: Sequence[Row], step: int | None) -> list[HealthVerdict]:

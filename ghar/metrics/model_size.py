@@ -1,4 +1,4 @@
-"""Size of a run's model, its training budget and the time to its best step, in words, for tables and reports."""
+"""Size of a run's model, what it was trained on, its best step, and what its base had learned, in words."""
 
 from __future__ import annotations
 
@@ -24,3 +24,8 @@ def budget_in_words(summary: Mapping[str, Any]) -> str | None:
     """State what the model was trained on from `summary["trained_on"]`; None for a run that trained nothing."""
     parts = [f"{number:,} {name}" for name, number in (summary.get("trained_on") or {}).items() if number]
     return ", ".join(parts) or None
+
+
+def replies_in_words(replies: Mapping[str, Mapping[str, float]]) -> str:
+    """State how often a base model replied as its teacher (`summary["base_replies"]`), by role."""
+    return ", ".join(f"{role} {of['right']:.0%} (most common reply {of['usual']:.0%})" for role, of in replies.items())

@@ -10,6 +10,7 @@ summary.json, every key optional so that a run killed early still has a report:
     policies      {name: ghar.metrics.policy.policy_summary(...)}
     differences   {"a - b": ghar.metrics.policy.compare(...), ...}
     time          {phase: seconds}
+    base_replies  {role that decides: {"right", "usual", "replies"}}: of the base model, beside its teacher
     best_step     {"step", "seconds"}: of SFT's lowest loss on validation samples, and the training until then
     memory_gb     peak
 metrics.jsonl and episodes/ as in ghar.metrics.runfolder and ghar.metrics.curves; episodes/<policy>.jsonl is read.

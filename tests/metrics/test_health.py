@@ -48,6 +48,18 @@ def test_decisions_that_were_chosen_are_not_taken_for_readable_replies() -> None
     assert "0.0% of the replies could not be read. 40.0% left their decision open" in found.sentence
 
 
+@pytest.mark.parametrize("right, state", [(0.75, "doubtful"), (0.79, "doubtful"), (0.82, "good")])
+def test_a_base_that_decides_as_the_most_common_reply_has_not_learned_to_read(right: float, state: str) -> None:
+    summary = numbered()
+    summary["base_replies"] = {
+        "predict": {"right": 0.9, "usual": 0.9, "replies": 400},
+        "weigh": {"right": right, "usual": 0.74, "replies": 400},
+    }  # fmt: skip
+    [base] = [verdict for verdict in verdicts(summary, [], "ghar_rl") if verdict.about == "base model"]
+    assert base.state == state and f"weigh {right:.0%} (most common reply 74%)" in base.sentence
+    assert ("trainer.base.steps" in base.sentence) == (state == "doubtful")
+
+
 def test_a_temperature_that_was_fitted_counts() -> None:
     summary = numbered(patients=400, ece=[0.3, 0.2, 0.4], ece_calibrated=[0.02, 0.01, 0.03])
     found = {verdict.about: verdict for verdict in verdicts(summary, [], "ghar_rl")}
