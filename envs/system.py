@@ -21,7 +21,7 @@ from ghar.configure import nearest
 from ghar.data.tasks.visits import VISIT_TASKS
 from ghar.envs.case import Case, R
 from ghar.envs.rollout import Corpus
-from ghar.episode import Episode, EpisodeGenerator
+from ghar.episode import Act, Episode, EpisodeGenerator
 from ghar.errors import BadInput
 from ghar.extensions import is_module
 from ghar.llm.policy import Policy
@@ -194,6 +194,7 @@ class Reporting(Generic[R]):
     summary: further parts of summary.json, given the rows by variant. counts: of what was read.
     comparisons: pairs of variants besides those of `main` with each other one.
     baselines: a system whose variants ask no one and stand in the same table. answer: a label in words.
+    shows: whether an act's prompt shows a passage; by default where its text stands in it.
     judge: parts of summary.json that a language model is asked for: the policy of `main`, or of another variant that
         was played by a language model. None where there is nothing to ask.
     """
@@ -206,6 +207,7 @@ class Reporting(Generic[R]):
     comparisons: Sequence[tuple[str, str]] = ()
     baselines: str | None = None
     answer: Callable[[Case[R], int], str] | None = None
+    shows: Callable[[Act, Any], bool] = lambda act, passage: passage.text in act.prompt
     judge: Callable[[Policy], dict[str, Any]] | None = None
 
 

@@ -55,6 +55,11 @@ def fitted(passage: EventPassage, context: PromptContext) -> list[int]:
     return [i for i, number in enumerate(passage.numbers) if number in context.rows]
 
 
+def shows(act: Act, passage: EventPassage) -> bool:
+    """Whether a prompt shows a line of a passage: rows of several stand in it by time, in brief ones by name."""
+    return bool(fitted(passage, act.facts["shown"]))
+
+
 def _lookup(lookup: Lookup, arguments: Mapping[str, str], context: PromptContext) -> dict[str, Any]:
     passages = [_passage(passage, arguments, context) for passage in lookup.passages]
     return {"path": lookup.path, "step": lookup.step, "query": lookup.query, "passages": passages}

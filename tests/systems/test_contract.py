@@ -30,6 +30,7 @@ from ghar.llm.hf import HFEngine
 from ghar.llm.models import untrained
 from ghar.trainers.base import reader_of
 from ghar.trainers.evaluation.evaluate import NoPolicy, table_of
+from ghar.trainers.rows import lookup_rows
 
 pytestmark = pytest.mark.slow
 
@@ -103,6 +104,16 @@ def test_every_system_has_the_same_samples_of_a_task_of_visits(built: tuple[Syst
     wanted = Records(config).splits
     assert [case.sample_id for case in system.cases.test] == [sample.sample_id for sample in wanted.test]
     assert [case.label for case in system.cases.test] == [sample.label for sample in wanted.test]
+
+
+def test_a_row_knows_which_passages_its_prompts_showed(built: tuple[System[Any], Config]):
+    """In the words of its prompts, which need not be those of the passage: an evaluation warns where none is shown."""
+    system, config = built
+    for variant in (v for v in system.variants.values() if v.who in system.fixed):
+        stage = stage_of(system, variant, config)
+        episodes = play(stage, system.cases.test, system.fixed[variant.who](), seed=3, title=variant.name)
+        passages = [one for e in episodes for look_up in lookup_rows(system, e) for one in look_up["found"]]
+        assert not passages or any(one["shown"] for one in passages), variant.name
 
 
 def test_rules_play_the_same_episodes_whatever_the_schedule(built: tuple[System[Any], Config]):

@@ -20,9 +20,10 @@ from ghar.envs.ehr_rag.stores import Stores
 from ghar.envs.records import Records
 from ghar.envs.rollout import EpisodeJob, rollout
 from ghar.envs.system import Reader, System, build, words
-from ghar.episode import Act, Completion, Episode
+from ghar.episode import Act, Completion, Episode, Evidence
 from ghar.errors import BadInput
 from ghar.launch.entry import load
+from ghar.trainers.rows import lookup_rows
 
 TINY = (
     "system=ehr_rag", "task=guo_readmission", "data.patients=120", "task.max_test=8", "system.chunk_rows=6",
@@ -171,6 +172,21 @@ def test_evidence_keeps_to_half_of_what_a_reader_reads(system: System[Any]) -> N
         for episode in play(again, "scripted_direct"):
             [act] = [record.effect for record in episode.trace if isinstance(record.effect, Act)]
             assert reader.count(act.facts["shown"].text) <= most
+
+
+def test_a_passage_is_shown_where_a_line_of_it_fitted(system: System[Any]) -> None:
+    """Prompts have the lines of all passages by time, so that no passage stands in them as it was found."""
+    for episode in play(system, "scripted"):
+        acts = [record.effect for record in episode.trace if isinstance(record.effect, Act)]
+        rows = {number for act in acts for number in act.facts["shown"].rows}
+        trajectories = {line for act in acts for _, line in act.facts["shown"].indicators}
+        lookups = [record.result for record in episode.trace if isinstance(record.result, Evidence)]
+        assert lookups and rows
+        for lookup, row in zip(lookups, lookup_rows(system, episode), strict=True):
+            for passage, told in zip(lookup.passages, row["found"], strict=True):
+                event: Any = passage
+                fits = bool(rows & set(event.numbers)) if event.numbers else event.text in trajectories
+                assert told["shown"] == fits
 
 
 def test_bad_replies_are_counted_by_name(system: System[Any]) -> None:
