@@ -122,7 +122,7 @@ WHAT: dict[str, Callable[[argparse.Namespace], Any]] = {
     "study_page": lambda a: bench("study_page").study_page(a.folder),
     "coverage": lambda a: bench("coverage").coverage(a.share),
     "trivial": lambda a: bench("trivial").trivial(a.overrides, a.folder),
-    "sync": lambda a: bench("sync").sync(a.seeds),
+    "sync": lambda a: bench("sync").sync(a.folder, a.seeds),
     "order_arms": lambda a: bench("order_arms").order_arms(
         a.folder, a.overrides, a.timeout, a.arms.split(","), a.seeds, a.line
     ),

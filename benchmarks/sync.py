@@ -7,14 +7,19 @@ turned and no seal; alarms: the right weights are given. apart: the engine's dis
 in multiples of the trainer's own bfloat16 rounding, of which `canary.ROUNDINGS` are allowed.
 
     python benchmarks/run.py sync --seeds 200
+
+Each exchange is a line of --folder/sync-weights.jsonl or sync-adapter.jsonl as soon as it is made. The same command
+goes on behind the last line, from the pretrained weights and with other texts. Another commit needs another --folder.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,13 +37,26 @@ SIGNS = ("fever", "a rash", "chest pain", "confusion", "vomiting", "a cough", "w
 DRUGS = ("amoxicillin", "warfarin", "prednisone", "insulin", "digoxin", "morphine", "heparin", "levothyroxine")
 
 
-def sync(number: int) -> dict[str, Any]:
-    """`number` exchanges of whole weights, and as many of adapters."""
-    return {kind: syncs(number, kind) for kind in RATES}
+def sync(folder: Path, number: int) -> dict[str, Any]:
+    """`number` exchanges of whole weights, and as many of adapters, with those that earlier starts left in `folder`."""
+    return {kind: _counted(resumed(folder / f"sync-{kind}.jsonl", number, kind)) for kind in RATES}
 
 
-def syncs(number: int, kind: str, path: str = MODEL) -> dict[str, Any]:
-    """`number` exchanges of `kind` "weights" or "adapter"."""
+def resumed(path: Path, number: int, kind: str) -> list[dict[str, float]]:
+    """The first `number` rows of `path`; those that are not there are made and appended one by one."""
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    rows = [json.loads(line) for line in lines if line.endswith("\n")]  # a killed start may leave half a line
+    if len(rows) < number:
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        with path.open("a", buffering=1) as out:
+            for row in exchanges(len(rows), number, kind):
+                rows.append(row)
+                out.write(f"{json.dumps(row)}\n")
+    return rows[:number]
+
+
+def exchanges(first: int, end: int, kind: str, path: str = MODEL) -> Iterator[dict[str, float]]:
+    """Make the exchanges `first` to `end` - 1 of `kind` "weights" or "adapter", each after a step of the trainer."""
     from ghar.disk import user_cache
     from ghar.llm.gguf import local_model
     from ghar.llm.models import load_pretrained
@@ -52,9 +70,10 @@ def syncs(number: int, kind: str, path: str = MODEL) -> dict[str, Any]:
     rank = RANK if kind == "adapter" else None
     engine = VLLMEngine(model, tokenizer, VLLMSettings(KV_CACHE_GB, 4, rank, max_length=LENGTH))
     engine.sync(model, 0)
-    step = one_update(model.eval(), tokenizer, RATES[kind])
+    step = one_update(model.eval(), tokenizer, RATES[kind], first)
     try:
-        return _counted(_exchange(engine, model, step, n) for n in range(number))
+        for number in range(first, end):
+            yield _exchange(engine, model, step, number)
     finally:
         engine.close()
 
@@ -67,9 +86,9 @@ def adapted(model: Model) -> Any:
     return get_peft_model(model, own, autocast_adapter_dtype=False)
 
 
-def one_update(model: Model, tokenizer: Tokenizer, rate: float) -> Callable[[], None]:
-    """A function that takes a real step with `model`."""
-    rng, numbers = np.random.default_rng(0), count()
+def one_update(model: Model, tokenizer: Tokenizer, rate: float, first: int = 0) -> Callable[[], None]:
+    """A function that takes a real step with `model`. first: number of the first text."""
+    rng, numbers = np.random.default_rng(first), count(first)
     weights = [p for p in model.parameters() if p.requires_grad]
     masters = [p.detach().float().clone().requires_grad_() for p in weights]
     optimizer = torch.optim.AdamW(masters, rate, weight_decay=0.0)
@@ -118,7 +137,7 @@ def _exchange(engine: Engine, model: Model, step: Callable[[], None], number: in
     own = np.abs(np.subtract(expected.logprobs, expected.exact)).mean()
     apart = np.abs(np.subtract(probe.scored[: len(expected.exact)], expected.exact)).mean()
     print(f"exchange {number}: {alarms} trainer {own:.4f} engine {apart:.4f}", flush=True)
-    return alarms | {"own": own, "engine": apart, "apart": apart / own}
+    return alarms | {"own": float(own), "engine": float(apart), "apart": float(apart / own)}
 
 
 def _both(engine: Engine, model: Model) -> tuple[Any, Any]:
@@ -154,9 +173,7 @@ def damaged(parcel: Any, rng: np.random.Generator) -> Any:
     return replace(parcel, weights=weights)
 
 
-def _counted(exchanges: Iterable[dict[str, float]]) -> dict[str, Any]:
-    rows = list(exchanges)
-
+def _counted(rows: Sequence[dict[str, float]]) -> dict[str, Any]:
     def of(name: str) -> Sequence[float]:
         return [row[name] for row in rows if name in row]
 

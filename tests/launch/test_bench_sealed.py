@@ -180,3 +180,15 @@ def test_the_registrations_of_this_repository_can_be_opened(tmp_path: Path) -> N
         test = parsed(file.stem, file.read_text(), "")
         check_played(test, tmp_path)
         assert len(set(test.worlds)) == len(test.worlds) >= 2
+
+
+def test_every_missed_contrast_stands_on_the_page_of_null_results():
+    page = (ROOT / "docs" / "null-results.md").read_text().splitlines()
+    for path in sorted((ROOT / PLACE).glob("*.json")):
+        record = json.loads(path.read_text())
+        test = parsed(path.stem, path.with_suffix(".yaml").read_text(), record["registered"])
+        for c in test.contrasts:
+            number = record.get("result", {}).get(f"{c.of} - {c.less}")
+            if number and number["low"] <= c.goal:
+                cells = (f"{number['mean']:+.3f} [{number['low']:+.3f}, {number['high']:+.3f}]", record["commit"][:7])
+                assert any(all(cell in row for cell in cells) for row in page), (path.stem, c, cells)
