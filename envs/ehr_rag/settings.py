@@ -29,6 +29,7 @@ class Settings:
     tokens: Count = 16000  # the same in tokens; at most half of what the model can read
     recall: NotNegative = 5.0  # reward of all evidence, where a generated world knows which rows tell
     cost: NotNegative = 0.1  # of a search
+    label_epochs: Count = 8  # over the training samples at most, of label-only SFT (variant label_sft)
     embeddings: str | None = None  # parquet or npz with subject_id, prediction_time and vector, for variant embeddings
 
     @property

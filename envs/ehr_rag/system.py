@@ -18,6 +18,7 @@ from ghar.envs.ehr_rag.cases import EventCases, event_cases
 from ghar.envs.ehr_rag.episode import AGENTS, ROLES, EhrRagEpisodes, EhrRagSpec, EventReading, Method
 from ghar.envs.ehr_rag.ether import EtherSpec
 from ghar.envs.ehr_rag.evidence_recall import compute_evidence_bound, gains, score_evidence
+from ghar.envs.ehr_rag.label_only import LABELS, USUAL, label_examples, usual_answer
 from ghar.envs.ehr_rag.pretraining import practice
 from ghar.envs.ehr_rag.rows import Row, event_row, shows, variant_numbers
 from ghar.envs.ehr_rag.rule import RuleReader
@@ -27,7 +28,7 @@ from ghar.envs.ehr_rag.stores import EventLookups, Stores, clock_for, open_store
 from ghar.envs.records import Records
 from ghar.envs.system import WORDS, GroundTruth, Reader, Reporting, System, Training, Variant
 from ghar.envs.worlds.histories.truth import LongTruth
-from ghar.episode import Act, Completion, Episode, EpisodeGenerator
+from ghar.episode import Act, Completion, Episode, EpisodeGenerator, Prediction
 from ghar.llm.policy import Policy
 from ghar.rewards.compose import EpisodeReward
 from ghar.rewards.outcome import score_outcome
@@ -50,7 +51,8 @@ def build(records: Records, settings: Settings) -> System[EventReading]:
     """EHR-RAG on the task of `records`. BadInput as `event_cases` and `load_encoder` raise it."""
     config = records.config
     cases = event_cases(records, clock_for(config.data.leakage, config.task.name))
-    listed = ("ehr_rag", "ehr_rag_sft", "ehr_rag_base", "direct", "rag", "uniform", "rule", "react", *_linear(settings))
+    played = ("ehr_rag", "ehr_rag_sft", "ehr_rag_base", LABELS, "direct", "rag", "uniform", "rule", "react")
+    listed = (*played, USUAL, *_linear(settings))
     names = config.eval.variants or listed
     rehearsed = REHEARSED if config.env.prompts == "compact" else {}
     asked = (*names, *rehearsed)
@@ -83,6 +85,7 @@ def build(records: Records, settings: Settings) -> System[EventReading]:
         training=Training(
             teacher=READER,
             rehearsal=rehearsed,
+            stages={LABELS: lambda reader: label_examples(read_by(reader), config, settings.label_epochs)},
             pretraining=practice(records, (settings, spec)),
             texts=room.texts,
         ),
@@ -106,8 +109,8 @@ def variant_names(config: Config, settings: Settings) -> tuple[str, ...]:
 
 
 def variants(settings: Settings) -> dict[str, Variant]:
-    """Every method by the trained model and by the fixed rule, the method before RL and before the warm-up, and the
-    regressions, which ask no one."""
+    """Every method by the trained model and by the fixed rule, the method before RL and before the warm-up, label-only
+    SFT, and the usual answer and regressions, which ask no one."""
     all_variants = [Variant(name, TITLES[name], name) for name in METHODS]
     all_variants += [
         Variant("ehr_rag_sft", "after SFT", MAIN, "sft"),
@@ -117,6 +120,8 @@ def variants(settings: Settings) -> dict[str, Variant]:
         Variant("scripted" if name == MAIN else f"scripted_{name}", f"Rule, {TITLES[name]}", name, READER)
         for name in METHODS
     ]
+    all_variants.append(Variant(LABELS, "Label-only SFT, newest rows", "direct", LABELS))
+    all_variants.append(Variant(USUAL, "Usual answer", USUAL, ""))
     all_variants += [Variant(name, f"Regression on {name}", name, "") for name in _linear(settings)]
     return {variant.name: variant for variant in all_variants}
 
@@ -153,22 +158,23 @@ def summarise_run(
 
 @dataclass(frozen=True, eq=False)
 class EhrRagPlayer:
-    """Plays a case as a variant says. methods: its episodes, by method."""
+    """Plays a case as a variant says. methods: its episodes, by method. usual: the usual answer."""
 
     methods: Mapping[str, EhrRagEpisodes]
     stores: Stores
     fitted: Regressions = field(repr=False)
+    usual: Prediction
 
     def episode(self, case: Case[EventReading], variant: Variant) -> EpisodeGenerator:
         """An episode of the variant's method. The store that it reads is open before its first look-up."""
-        if variant.spec in LINEAR:
-            return self._fitted(case, variant.spec)
+        if variant.spec in (USUAL, *LINEAR):
+            return self._without_model(case, variant.spec)
         self.stores.open(variant.spec)
         return self.methods[variant.spec].episode(case)
 
-    def _fitted(self, case: Case[EventReading], name: Any) -> EpisodeGenerator:
+    def _without_model(self, case: Case[EventReading], name: Any) -> EpisodeGenerator:
         yield from ()
-        return self.fitted.predict(case, name)
+        return self.usual if name == USUAL else self.fitted.predict(case, name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,7 +212,8 @@ class EhrRagParts:
         if reader.context is not None:
             tokens = min(tokens, reader.context // 2)
         made = {name: EhrRagEpisodes(self._spec(name, tokens), reader.count) for name in METHODS}
-        return EhrRagPlayer(made, self.stores, fitted)
+        usual = usual_answer(self.cases.splits.train, len(self.cases.task.labels))
+        return EhrRagPlayer(made, self.stores, fitted, usual)
 
     def _spec(self, method: Method, tokens: int) -> EhrRagSpec:
         own = self.settings

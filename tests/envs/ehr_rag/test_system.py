@@ -104,9 +104,9 @@ def test_a_row_tells_what_fitted_into_the_prompt_that_decided(cache: Path, name:
 @pytest.mark.slow
 def test_every_variant_plays_and_has_numbers(system: System[Any]) -> None:
     scripted = ["scripted" if name == "ehr_rag" else f"scripted_{name}" for name in METHODS]
-    assert list(system.variants) == [*METHODS, "ehr_rag_sft", "ehr_rag_base", *scripted, "counts"]
+    assert list(system.variants) == [*METHODS, "ehr_rag_sft", "ehr_rag_base", *scripted, "label_sft", "usual", "counts"]
     assert set(system.listed) < set(system.variants) and system.training.teacher in system.fixed
-    for name in (*scripted, "counts"):
+    for name in (*scripted, "usual", "counts"):
         found = rows(system, name, play(system, name))
         for row in found:
             for lookup in row["found"]:
@@ -114,7 +114,7 @@ def test_every_variant_plays_and_has_numbers(system: System[Any]) -> None:
         assert system.report.numbers is not None
         numbers = system.report.numbers(found, DRAW)
         assert set(numbers["class_f1"]) == {"no", "yes"} and numbers["patients"] <= numbers["n"] == 8
-        assert ("reward" in numbers) == (name != "counts") == ("auroc" not in numbers)
+        assert ("reward" in numbers) == (name not in ("usual", "counts")) == ("auroc" not in numbers)
     told = system.report.summary({"counts": []})["shots"]["counts"]
     assert set(told) >= {"1", "2", "all"} and "macro_f1" in told["all"] and system.report.summary({}) == {"shots": {}}
 
