@@ -13,6 +13,7 @@ trainer.method=plain has all of this done by one slow file, trainers/plain.py, i
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import shutil
@@ -30,12 +31,12 @@ from ghar.disk import report_full_disk
 from ghar.envs import system as systems
 from ghar.envs.play import stage_of
 from ghar.envs.records import Records, of_credentialed
-from ghar.envs.system import WORDS, DemoPretraining, System
+from ghar.envs.system import DemoPretraining, System
 from ghar.errors import BadInput
 from ghar.heap import release_memory
 from ghar.interrupt import explain_interrupt
 from ghar.metrics.logger import Logger, start_logger
-from ghar.metrics.runfolder import RunFolder
+from ghar.metrics.runfolder import RunFolder, write_whole
 from ghar.privacy import ask_gate, keep_log
 from ghar.progress import left_of
 from ghar.trainers.base import base_steps, reader_of, start_model
@@ -70,6 +71,7 @@ RFT = "rejection-sampling fine-tuning"  # the phase "rl" where trainer.method=rf
 # In checkpoints/: training examples (trainers/sft/examples.py), and SFT on its way. The first kept its old name, as did
 # "lessons" in summary.json and the folder lessons-parts, so that runs of earlier versions go on and are read.
 EXAMPLES, SFT_STEPS = "lessons.npz", "sft-steps"
+REPLIES = "{}-replies.json"  # in checkpoints/: how many a further stage trained on, each as often as it was
 AGAIN = "start again with resume=never, as a plain training goes on from nothing that is saved."
 VALIDATED = {"eval/reward": "reward", "eval/accuracy": "accuracy", "eval/retrieval_rate": "retrieval_rate"}
 TRAINED = {
@@ -279,6 +281,8 @@ def _further_stage(run: TrainingRun, name: str) -> None:
     steps = run.checkpoints / f"{name}-steps"
     examples, title = TrainingExamples(train, valid, {}, {}), f"SFT, {name}"
     learned = learn(config, model, tokenizer, examples, steps, pairs.epochs, title=title)
+    trained_on = (pairs.epochs or config.trainer.warmup.epochs) * len(train)
+    on_main(lambda: write_whole(run.checkpoints / REPLIES.format(name), json.dumps(trained_on)))
     _keep_trained(run, learned, tokenizer, name)
     on_main(lambda: shutil.rmtree(steps, ignore_errors=True))
 
@@ -380,12 +384,10 @@ def _base_replies(run: TrainingRun) -> dict[str, Any]:
 
 
 def _further_replies(run: TrainingRun) -> dict[str, int]:
-    """Count the replies that each further stage trained on, each as often as it was."""
-    stages = {name: run.system.training.stages[name](WORDS) for name in further_stages(run.table, run.config)}
-    return {
-        f"replies of {name}": (pairs.epochs or run.config.trainer.warmup.epochs) * len(pairs.train)
-        for name, pairs in stages.items()
-    }
+    """Read how many replies each further stage trained on, each as often as it was; nothing of one that an earlier
+    version trained."""
+    kept = {name: run.checkpoints / REPLIES.format(name) for name in further_stages(run.table, run.config)}
+    return {f"replies of {name}": json.loads(file.read_text()) for name, file in kept.items() if file.is_file()}
 
 
 def episode_tokens(updates: Sequence[Mapping[str, Any]]) -> dict[str, int]:
