@@ -87,7 +87,7 @@ def format_errors(episode: Episode) -> list[str]:
 def lookup_rows(system: System[Any], episode: Episode) -> list[Row]:
     """What was asked of the corpus and what came back, best first: text, score, meta-path, and whether any prompt
     showed it."""
-    prompts = "\n".join(record.effect.prompt for record in episode.trace if isinstance(record.effect, Act))
+    acts = [record.effect for record in episode.trace if isinstance(record.effect, Act)]
     names = [getattr(part, "text", str(part)) for part in system.partitions]
     rows: list[Row] = []
     for record in episode.trace:
@@ -95,7 +95,8 @@ def lookup_rows(system: System[Any], episode: Episode) -> list[Row]:
             continue
         passages = [
             {
-                "text": passage.text, "kind": passage.kind, "score": passage.score, "shown": passage.text in prompts,
+                "text": passage.text, "kind": passage.kind, "score": passage.score,
+                "shown": any(system.report.shows(act, passage) for act in acts),
                 "path": names[passage.partition] if 0 <= passage.partition < len(names) else None,
             }
             for passage in record.result.passages

@@ -13,7 +13,7 @@ from ghar.envs.ehr_rag.episode import EventPrediction, EventReading, Lookup
 from ghar.envs.ehr_rag.ether import EventPassage
 from ghar.envs.ehr_rag.evidence_recall import by_step, recall_numbers, recalls
 from ghar.envs.system import Variant
-from ghar.episode import Act, Episode
+from ghar.episode import Act, Episode, Passage
 from ghar.metrics.policy import policy_summary
 from ghar.metrics.rows import patients_of
 from ghar.metrics.scores import class_f1
@@ -53,6 +53,12 @@ def fitted(passage: EventPassage, context: PromptContext) -> list[int]:
     if not passage.numbers:  # a trajectory
         return [0] if (passage.codes[0], passage.text) in context.indicators else []
     return [i for i, number in enumerate(passage.numbers) if number in context.rows]
+
+
+def shows(act: Act, passage: Passage) -> bool:
+    """Whether a prompt shows a line of a passage. Its text is no help: brief prompts shorten every line."""
+    assert isinstance(passage, EventPassage)
+    return bool(fitted(passage, act.facts["shown"]))
 
 
 def _lookup(lookup: Lookup, arguments: Mapping[str, str], context: PromptContext) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from ghar.envs.ehr_rag.episode import AGENTS, ROLES, EhrRagEpisodes, EhrRagSpec,
 from ghar.envs.ehr_rag.ether import EtherSpec
 from ghar.envs.ehr_rag.evidence_recall import compute_evidence_bound, gains, score_evidence
 from ghar.envs.ehr_rag.pretraining import practice
-from ghar.envs.ehr_rag.rows import Row, event_row, variant_numbers
+from ghar.envs.ehr_rag.rows import Row, event_row, shows, variant_numbers
 from ghar.envs.ehr_rag.rule import RuleReader
 from ghar.envs.ehr_rag.rule_fit import RecordFeatures, fit_features, read_features
 from ghar.envs.ehr_rag.settings import Settings
@@ -89,6 +89,7 @@ def build(records: Records, settings: Settings) -> System[EventReading]:
         report=Reporting(
             listed=listed,
             row=event_row,
+            shows=shows,
             numbers=partial(variant_numbers, labels),
             summary=partial(summarise_run, fitted, records.long_truth, config.eval.bootstrap),
             counts=records.counts() | cases.counts,
