@@ -12,7 +12,7 @@ from ghar.envs.records import Records
 from ghar.envs.system import build
 from ghar.errors import BadInput
 from ghar.launch.entry import load
-from ghar.trainers.evaluation.evaluate import answered_by, print_untrained, summary_of
+from ghar.trainers.evaluation.evaluate import answered_by, print_untrained, title_of
 from ghar.trainers.evaluation.weights import RunStages, find, lacking_variants, without_variants
 
 
@@ -61,8 +61,7 @@ def test_an_untrained_model_is_not_named_after_a_training(
     print_untrained(system, config, variants)
     printed = capsys.readouterr().out
     assert printed.startswith(f"{config.run_dir} holds no trained weights: the model as it was loaded answers exprag. ")
-    rows: dict[str, list[dict[str, object]]] = {name: [] for name in names}
     for stages, marked in (({}, ["exprag"]), ({"exprag": "trained"}, [])):
         answered = answered_by(system, RunStages(tmp_path, None), variants) | stages
-        titles = summary_of(system, config, rows, answered)["titles"]
+        titles = {variant.name: title_of(variant, answered[variant.name]) for variant in variants}
         assert [name for name, title in titles.items() if title.endswith(" (model as loaded)")] == marked

@@ -329,7 +329,7 @@ def summary_of(
         "task": {"name": task.name, "question": task.question, "labels": list(task.labels)},
         "ceilings": system.truth.upper_bounds(cases),
         "data": dict(system.report.counts),
-        "titles": {name: _title(system.variants[name], stages[name]) for name in rows},
+        "titles": {name: title_of(system.variants[name], stages[name]) for name in rows},
         "main": main,
         "before": next((name for name in rows if system.variants[name].who == "sft"), None),
         "base": next(iter(bases), None),
@@ -343,7 +343,7 @@ def summary_of(
     }
 
 
-def _title(variant: Variant, stage: str) -> str:
+def title_of(variant: Variant, stage: str) -> str:
     """Name a variant in reports: "after RL" would be untrue of weights that were never trained."""
     title = variant.title or variant.name
     return f"{title} {AS_LOADED}" if is_untrained(variant, stage) else title
