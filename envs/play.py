@@ -79,7 +79,7 @@ def play(
     asked = corpus or stage.corpus
     if isinstance(asked, PolicyCorpus):
         asked = asked.beside(policy, stage.variant, [case.sample_id for case in cases])
-    with progress(len(jobs), title) as advance:
+    with progress(len(jobs), title, "episodes") as advance:
         return rollout(
             jobs,
             dict.fromkeys(stage.agents, answering),

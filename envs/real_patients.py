@@ -8,7 +8,7 @@ label, without invented reasoning.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -27,12 +27,13 @@ def is_real(records: Records) -> bool:
     return records.world is None
 
 
-def refuse(rule: str) -> Policy:
-    """Raise BadInput in place of a rule that knows generated patients alone."""
+def refuse(rule: str, others: Sequence[str] = ()) -> Policy:
+    """Raise BadInput in place of a rule that knows generated patients alone. others: variants that can be played."""
+    names = f" ({', '.join(others)})" if others else ""
     raise BadInput(
-        f"{rule} knows the grades of the demo world and nothing of these patients: evaluate other variants, and for "
-        "training set trainer.warmup.teacher to the folder, hub name or server (model@http://host:8000/v1) of a model, "
-        "or leave it at scripted, which teaches such patients by their labels alone."
+        f"{rule} knows the grades of the demo world and nothing of these patients: evaluate other variants{names}, and "
+        "for training set trainer.warmup.teacher to the folder, hub name or server (model@http://host:8000/v1) of a "
+        "model, or leave it at scripted, which teaches such patients by their labels alone."
     )
 
 
@@ -43,10 +44,10 @@ def without_rules(made: System[Any], records: Records, labels: Callable[[Reader]
 
 
 def _without_rules(made: System[Any], records: Records, labels: Callable[[Reader], SftExamples]) -> System[Any]:
+    listed = tuple(name for name in made.listed if made.variants[name].who not in made.fixed)
     fixed: Mapping[str, Callable[[], Policy]] = {
-        name: partial(refuse, f"system={made.name}'s {name}") for name in made.fixed
+        name: partial(refuse, f"The rule-based {name} of system={made.name}", listed) for name in made.fixed
     }
-    listed = tuple(name for name in made.listed if made.variants[name].who not in fixed)
     own = made.training
     examples = partial(_labelled, labels) if records.config.trainer.warmup.teacher == SCRIPTED else None
     training = Training(examples=own.examples or examples, stages=own.stages, shaping=own.shaping, texts=own.texts)

@@ -21,7 +21,7 @@ from ghar.configure import nearest
 from ghar.data.tasks.visits import VISIT_TASKS
 from ghar.envs.case import Case, R
 from ghar.envs.rollout import Corpus
-from ghar.episode import Act, Episode, EpisodeGenerator
+from ghar.episode import Act, Episode, EpisodeGenerator, Passage
 from ghar.errors import BadInput
 from ghar.extensions import is_module
 from ghar.llm.policy import Policy
@@ -193,8 +193,8 @@ class Reporting(Generic[R]):
     row: columns of an episode's row. numbers: of a variant's rows, where they are not those of a classifier.
     summary: further parts of summary.json, given the rows by variant. counts: of what was read.
     comparisons: pairs of variants besides those of `main` with each other one.
+    shows: whether the prompt of an act shows something of a passage, by default its whole text.
     baselines: a system whose variants ask no one and stand in the same table. answer: a label in words.
-    shows: whether an act's prompt shows a passage; by default where its text stands in it.
     judge: parts of summary.json that a language model is asked for: the policy of `main`, or of another variant that
         was played by a language model. None where there is nothing to ask.
     """
@@ -205,9 +205,9 @@ class Reporting(Generic[R]):
     summary: Callable[[Mapping[str, Sequence[Mapping[str, Any]]]], dict[str, Any]] = lambda rows: {}
     counts: Mapping[str, Any] = field(default_factory=dict)
     comparisons: Sequence[tuple[str, str]] = ()
+    shows: Callable[[Act, Passage], bool] = lambda act, passage: passage.text in act.prompt
     baselines: str | None = None
     answer: Callable[[Case[R], int], str] | None = None
-    shows: Callable[[Act, Any], bool] = lambda act, passage: passage.text in act.prompt
     judge: Callable[[Policy], dict[str, Any]] | None = None
 
 

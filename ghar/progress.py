@@ -27,16 +27,17 @@ def _bar(total: int | None, description: str) -> Iterator[Callable[[int], None]]
 
 
 @contextmanager
-def progress(total: int | None, description: str) -> Iterator[Callable[..., None]]:
+def progress(total: int | None, description: str, unit: str = "") -> Iterator[Callable[..., None]]:
     """Yield `advance(n=1)` for a step of `total` parts (None: unknown), for work that is not a plain loop.
 
     On a terminal a bar is shown while the step runs and removed after it; elsewhere a line comes every `EVERY` seconds
-    ("Build index: 13 of 27, 2 min left"). In both cases stderr gets one line ("Build index: 27 in 3.1 s") when the step
-    ends, and none when it fails.
+    ("Build index: 13 of 27 texts, 2 min left"). In both cases stderr gets one line ("Build index: 27 texts in 3.1 s")
+    when the step ends, and none when it fails. unit: what is counted, in the plural.
     """
     done = 0
     first: tuple[float, int] | None = None  # when the first parts were done, and how many; getting ready has no pace
     start = printed = time.monotonic()
+    counted = f" {unit}" if unit else ""
     silent = os.environ.get("RANK", "0") != "0"  # under torchrun one process speaks for all
     with _bar(total, description) if sys.stderr.isatty() and not silent else nullcontext() as bar:
 
@@ -49,12 +50,12 @@ def progress(total: int | None, description: str) -> Iterator[Callable[..., None
             elif not silent and now - printed >= EVERY:
                 printed = now
                 left = left_of(now - first[0], done - first[1], (total or done) - done)
-                of = "" if total is None else f" of {total}" + (f", {left}" if left else "")
-                print(f"{description}: {done}{of}", file=sys.stderr, flush=True)
+                line = f"{description}: {done}" + ("" if total is None else f" of {total}") + counted
+                print(line + (f", {left}" if left else ""), file=sys.stderr, flush=True)
 
         yield advance
     if not silent:
-        print(f"{description}: {done} in {time.monotonic() - start:.1f} s", file=sys.stderr, flush=True)
+        print(f"{description}: {done}{counted} in {time.monotonic() - start:.1f} s", file=sys.stderr, flush=True)
 
 
 def left_of(seconds: float, done: int, missing: int) -> str:
@@ -67,11 +68,12 @@ def left_of(seconds: float, done: int, missing: int) -> str:
     return f"{left / 60:.0f} min left" if left < 5400 else f"{left / 3600:.1f} h left"
 
 
-def track(items: Iterable[T], description: str, total: int | None = None) -> Iterator[T]:
-    """Yield the items of a loop and show how far it is; `total` defaults to len(items) where that exists."""
+def track(items: Iterable[T], description: str, total: int | None = None, unit: str = "") -> Iterator[T]:
+    """Yield the items of a loop and show how far it is; `total` defaults to len(items) where that exists. unit: what
+    the items are, in the plural."""
     if total is None and hasattr(items, "__len__"):
         total = len(items)  # type: ignore[arg-type]
-    with progress(total, description) as advance:
+    with progress(total, description, unit) as advance:
         for item in items:
             yield item
             advance()

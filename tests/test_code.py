@@ -179,3 +179,22 @@ def short_texts(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < 60:
             yield node.value
+
+
+FILES = {"read_csv", "scan_csv", "read_parquet", "scan_parquet", "read_parquet_schema", "scan_lines"}
+
+
+def test_paths_are_no_patterns() -> None:
+    """Folders of users have names such as "data [2026]", which polars would take for a pattern."""
+    without: list[str] = []
+    for path, tree in modules().items():
+        if path.parts[len(ROOT.parts)] == "benchmarks":
+            continue
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+        for node in calls:
+            if node.func.attr not in FILES:
+                continue
+            in_memory = isinstance(node.args[0], ast.Name) and node.args[0].id == "lines"
+            if not in_memory and not any(word.arg == "glob" for word in node.keywords):
+                without.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert not without, f"add glob=False: {without}"

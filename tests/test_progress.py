@@ -24,6 +24,14 @@ def test_advance_counts_parts(capsys):
     assert capsys.readouterr().err.startswith("Parts: 5 in ")
 
 
+def test_what_is_counted_stands_behind_the_number(capsys, monkeypatch):
+    monkeypatch.setattr("ghar.progress.EVERY", 0.0)
+    assert list(track("ab", "Read", unit="tables")) == ["a", "b"]
+    first, second, end = capsys.readouterr().err.splitlines()
+    assert first == "Read: 1 of 2 tables" and second.startswith("Read: 2 of 2 tables, ")
+    assert end.startswith("Read: 2 tables in ")
+
+
 def test_a_failed_step_prints_no_end_line(capsys):
     with pytest.raises(RuntimeError), progress(10, "Parts"):
         raise RuntimeError

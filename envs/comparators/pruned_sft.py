@@ -63,7 +63,7 @@ class DirectSamples:
 def read_decisions(path: Path) -> pl.DataFrame:
     """Read sample_id and retrieved of a file that launch/record_retrievals.py wrote. BadInput for any other file."""
     try:
-        table = pl.read_parquet(path) if path.is_file() else None
+        table = pl.read_parquet(path, glob=False) if path.is_file() else None
     except (OSError, pl.exceptions.PolarsError) as error:
         raise _no_decisions(path, "cannot be read as Parquet") from error
     if table is None:

@@ -172,7 +172,7 @@ def read_embeddings(path: Path, cases: Sequence[Case[EventReading]]) -> np.ndarr
         subjects, times, vectors = arrays["subject_id"], arrays["prediction_time"], arrays["vector"]
     else:
         try:
-            frame = pl.read_parquet(path, columns=["subject_id", "prediction_time", "vector"])
+            frame = pl.read_parquet(path, columns=["subject_id", "prediction_time", "vector"], glob=False)
             vectors = np.array(frame["vector"].to_list(), dtype=np.float32)
         except (pl.exceptions.PolarsError, ValueError, OSError) as error:
             reason = str(error).splitlines()[0]

@@ -13,7 +13,7 @@ from ghar.envs.ehr_rag.episode import EventPrediction, EventReading, Lookup
 from ghar.envs.ehr_rag.ether import EventPassage
 from ghar.envs.ehr_rag.evidence_recall import by_step, recall_numbers, recalls
 from ghar.envs.system import Variant
-from ghar.episode import Act, Episode
+from ghar.episode import Act, Episode, Passage
 from ghar.metrics.policy import policy_summary
 from ghar.metrics.rows import patients_of
 from ghar.metrics.scores import class_f1
@@ -55,8 +55,9 @@ def fitted(passage: EventPassage, context: PromptContext) -> list[int]:
     return [i for i, number in enumerate(passage.numbers) if number in context.rows]
 
 
-def shows(act: Act, passage: EventPassage) -> bool:
+def shows(act: Act, passage: Passage) -> bool:
     """Whether a prompt shows a line of a passage: rows of several stand in it by time, in brief ones by name."""
+    assert isinstance(passage, EventPassage)
     return bool(fitted(passage, act.facts["shown"]))
 
 

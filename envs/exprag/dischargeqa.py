@@ -137,7 +137,8 @@ def build_questions(
     """
     counts: Counter[str] = Counter(stays=cohort.visits.height)
     stays = _eligible(cohort, notes, rows, counts)
-    cut = {stay: split_sections(notes.text(stay)) for stay in track(stays, "Cut summaries at their headings")}
+    each = track(stays, "Cut summaries at their headings", unit="summaries")
+    cut = {stay: split_sections(notes.text(stay)) for stay in each}
     items = {stay: ITEMS[kind](sections) for stay, sections in cut.items()}
     given = [advice for advice in items.values() if advice] if kind == "instruction" else []
     usual = Counter(point for advice in given for point in advice)

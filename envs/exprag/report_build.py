@@ -35,7 +35,7 @@ def _build(cohort: Cohort, notes: Notes, patients: Collection[int] | None) -> Re
         pool = pool.filter(pl.col("subject_id").is_in(sorted(patients)))
     place = np.full(visits.height, -1, np.int64)
     place[pool["row"].to_numpy()] = np.arange(pool.height)
-    rows = visit_rows(cohort) if cohort.stored_rows is None else pl.read_parquet(cohort.stored_rows)
+    rows = visit_rows(cohort) if cohort.stored_rows is None else pl.read_parquet(cohort.stored_rows, glob=False)
     slot, code = rows["slot"].to_numpy(), rows["code"].to_numpy()
     stay, kind = place[slot // len(KIND_NAMES)], slot % len(KIND_NAMES)
     entries = {}

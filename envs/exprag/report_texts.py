@@ -24,7 +24,7 @@ def text_scores(index: ReportIndex, notes: Notes, encoder: Encoder | None) -> Te
     rows = range(len(index))
     if encoder is not None:
         encoded = np.empty((len(index), encoder.dimension), np.float32)
-        for start in track(range(0, len(index), BATCH), "Encode reports"):
+        for start in track(range(0, len(index), BATCH), "Encode reports", unit="batches"):
             part = rows[start : start + BATCH]
             encoded[start : start + BATCH] = encoder.passages([notes.text(int(index.visit_id[i])) for i in part])
         return partial(_by_vectors, encoder, encoded)

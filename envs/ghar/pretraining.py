@@ -202,7 +202,7 @@ def _practised(records: Records) -> set[str]:
     patient_codes = {codes[number] for column in ("rare_1", "rare_2") for number in world.truth[column].drop_nulls()}
     if world.further.any:
         patient_codes |= {codes[world.tail + number] for number in world.truth["chain"].drop_nulls()}
-    names = dict(pl.read_csv(world.root / "entities.csv").select("code", "name").iter_rows())
+    names = dict(pl.read_csv(world.root / "entities.csv", glob=False).select("code", "name").iter_rows())
     return {names[code].lower() for code in codes if code not in patient_codes}
 
 

@@ -258,7 +258,7 @@ def choose(
 ) -> list[Selection]:
     """Play the selector that the pool names for all queries, at most `in_flight` at once. shared: what it prepared."""
     module = _selector(pool)
-    with progress(len(queries), f"Select by {pool.selector.name}") as advance:
+    with progress(len(queries), f"Select by {pool.selector.name}", "patients") as advance:
         starts = [partial(module.select, pool, shared, query) for query in queries]
         selections = cast(list[Selection], drive(starts, scorer, in_flight, advance))
     for query, selection in zip(queries, selections, strict=True):

@@ -102,7 +102,7 @@ def cast_of(world: World, names: Mapping[str, str]) -> NameExchange:
 
 def _invented(world: World) -> dict[str, str]:
     """Code -> name of the whole tail, which patients have a part of."""
-    table = pl.read_csv(world.root / "entities.csv").filter(pl.col("tier") == "rare")
+    table = pl.read_csv(world.root / "entities.csv", glob=False).filter(pl.col("tier") == "rare")
     return {code: name.lower() for code, name in table.select("code", "name").iter_rows()}
 
 

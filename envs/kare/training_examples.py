@@ -131,7 +131,7 @@ def look_up_all(
 ) -> dict[str, str]:
     """Sample id -> its knowledge as prompts show it, the same that an episode would be shown."""
     knowledge: dict[str, str] = {}
-    for start in track(range(0, len(cases), LOOKED_UP), "Knowledge of patients"):
+    for start in track(range(0, len(cases), LOOKED_UP), "Knowledge of patients", unit="batches"):
         some = cases[start : start + LOOKED_UP]
         asked = [(case, request) for case in some if (request := request_of(case)) is not None]
         evidence = corpus.retrieve([request for _, request in asked])

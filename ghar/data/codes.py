@@ -245,7 +245,7 @@ def _is(name: str, stem: str) -> bool:
 
 def _pairs(path: Path, key: str, value: str) -> list[tuple[str, str]]:
     try:
-        table = pl.read_csv(path, infer_schema=False)
+        table = pl.read_csv(path, infer_schema=False, glob=False)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise BadInput(f"{path} cannot be read ({str(error).splitlines()[0]}): copy the file again.") from error
     if missing := [column for column in (key, value) if column not in table.columns]:

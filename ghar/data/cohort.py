@@ -70,7 +70,7 @@ class Cohort:
     @cached_property
     def shown(self) -> VisitCodes:
         """The codes of each visit, by kind, as tasks on visits show them; a cohort from the cache has them there."""
-        rows = visit_rows(self) if self.stored_rows is None else pl.read_parquet(self.stored_rows)
+        rows = visit_rows(self) if self.stored_rows is None else pl.read_parquet(self.stored_rows, glob=False)
         return collect_visit_codes(rows, self.codes, self.visits)
 
     def names(self) -> dict[str, str]:

@@ -50,9 +50,10 @@ def dataset_table(cohort: Cohort, tasks: Mapping[str, tuple[Task, Sequence[Sampl
 
 
 def task_row(cohort: Cohort, task: Task, samples: Sequence[Sample]) -> Table:
-    """Samples, patients, label balance, visits shown, and how many codes are shown before they were recorded."""
+    """Question, samples, patients, labels, visits shown, and how many codes are shown before they were recorded."""
     labels, leakage = Counter(sample.label for sample in samples), exposure(cohort, samples)
     return {
+        "question": task.question,
         "samples": len(samples),
         "patients": len({sample.subject_id for sample in samples}),
         "visits shown": sum(len(sample.history) for sample in samples) / max(len(samples), 1),
@@ -63,9 +64,10 @@ def task_row(cohort: Cohort, task: Task, samples: Sequence[Sample]) -> Table:
 
 
 def label_row(about: Task, labels: pl.DataFrame, left_out: Mapping[str, int] | None = None) -> Table:
-    """Samples, patients and label balance of a task from its labels alone (subject_id, label), and what is left out."""
+    """Question, samples, patients and label balance from labels alone (subject_id, label), and what is left out."""
     counts = dict(labels.group_by("label").len().rows())
     return {
+        "question": about.question,
         "samples": labels.height,
         "patients": labels["subject_id"].n_unique(),
         "labels": {label: counts.get(i, 0) for i, label in enumerate(about.labels)},
@@ -127,24 +129,27 @@ def text(table: Table) -> str:
     lines.append(f"  patients {table['patients']:,}   visits {table['visits']:,}   events {table['events']:,}")
     if without := table["patients"] - table["patients with a visit"]:
         lines.append(f"  {without:,} patients have events and no visit, so that no task of visits asks about them")
-    lines.append(f"  visits per patient {table['visits per patient']:.4f}")
+    lines.append(f"  visits per patient {table['visits per patient']:.2f}")
     for kind, row in table["codes"].items():
-        average = "" if row["shown"] is None else f"   shown per sample (los) {row['shown']:.4f}"
-        lines.append(f"  {kind:<12} different {row['different']:>7,}   per visit {row['per visit']:.4f}{average}")
+        average = "" if row["shown"] is None else f"   shown per sample (los) {row['shown']:.2f}"
+        lines.append(f"  {kind:<12} different {row['different']:>7,}   per visit {row['per visit']:.2f}{average}")
     for name, row in table["tasks"].items():
         total = max(row["samples"], 1)
         balance = "  ".join(f"{label}: {n:,} ({n / total:.1%})" for label, n in row["labels"].items())
         lines.append(f"  task {name}: {row['samples']:,} samples of {row['patients']:,} patients")
+        lines.append(f"    {row['question']}")
         if "visits shown" in row:
             lines.append(
-                f"    {row['visits shown']:.2f} visits shown, {row['codes shown too early']:,} codes too early, "
-                f"leak score {'unknown' if row['leak score'] is None else format(row['leak score'], '.2f')}"
+                f"    visits shown per sample {row['visits shown']:.2f}   codes shown before they were recorded "
+                f"{row['codes shown too early']:,}   leak score "
+                f"{'unknown' if row['leak score'] is None else format(row['leak score'], '.2f')}"
             )
         if row.get("left out"):
             lines.append(f"    left out: {', '.join(f'{rule} {n:,}' for rule, n in row['left out'].items())}")
         lines.append(f"    {balance}")
     rules = {rule: n for rule, n in table["counts"].items() if not rule.startswith("rows.") and n}
-    lines += [f"  {rule}: {n:,}" for rule, n in rules.items()]
+    lines += ["  repaired, dropped, added or absent in the tables (what.table.rule: how many)"] if rules else []
+    lines += [f"    {rule}: {n:,}" for rule, n in rules.items()]
     return "\n".join(lines)
 
 

@@ -48,11 +48,11 @@ def read_any(path: Path) -> pl.DataFrame:
         raise BadInput(f"{path}: no such file; kg.path must name a csv, tsv, csv.gz or parquet file of a graph.")
     try:
         if path.suffix == ".parquet":
-            rows = pl.read_parquet(path)
+            rows = pl.read_parquet(path, glob=False)
         else:
-            rows = pl.read_csv(path, infer_schema=False)
+            rows = pl.read_csv(path, infer_schema=False, glob=False)
             if rows.width == 1 and "\t" in rows.columns[0]:
-                rows = pl.read_csv(path, infer_schema=False, separator="\t", quote_char=None)
+                rows = pl.read_csv(path, infer_schema=False, separator="\t", quote_char=None, glob=False)
     except pl.exceptions.NoDataError:
         raise BadInput(f"{path} is empty; {FORMS}.") from None
     except (pl.exceptions.PolarsError, OSError) as error:

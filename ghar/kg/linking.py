@@ -148,7 +148,7 @@ def _references(path: Path, graph: KnowledgeGraph) -> References:
     if not path.is_file():
         raise BadInput(f"{path}: no such file; kg.references must name a csv with {', '.join(REFERENCE_COLUMNS)}.")
     try:
-        table = pl.read_csv(path, infer_schema=False)
+        table = pl.read_csv(path, infer_schema=False, glob=False)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise BadInput(f"{path} is not a readable csv or csv.gz file ({str(error).splitlines()[0]}).") from None
     missing = [c for c in REFERENCE_COLUMNS if c not in table.columns]

@@ -146,7 +146,7 @@ def _read(path: Path, fields: Mapping[int, str]) -> pl.LazyFrame:
     if not path.is_file():
         raise BadInput(f"{path}: no such file; a UMLS folder holds {' and '.join(NEEDED)}.")
     try:
-        rows = pl.scan_csv(path, separator="|", has_header=False, infer_schema=False, quote_char=None)
+        rows = pl.scan_csv(path, separator="|", has_header=False, infer_schema=False, quote_char=None, glob=False)
         columns = rows.collect_schema().names()
     except (pl.exceptions.PolarsError, OSError) as error:
         raise _unreadable(path, error) from None

@@ -130,7 +130,7 @@ def _usual(numbers: Summary) -> HealthVerdict:
     """Accuracy against the most frequent label as the answer to all."""
     value, low, high = numbers["over_usual"]
     usual = (numbers.get("answers") or {}).get("usual", "")
-    sentence = f'Accuracy is {value:+.3f} [{low:+.3f}, {high:+.3f}] from the answer "{usual}" to all.'
+    sentence = f'Accuracy less that of the answer "{usual}" to all is {value:+.3f} [{low:+.3f}, {high:+.3f}].'
     if low > 0:
         return HealthVerdict("usual label", "good", sentence)
     if _above(numbers.get("auroc"), 0.5):
@@ -214,15 +214,15 @@ def patients_verdict(numbers: Summary, generated: bool) -> HealthVerdict:
     count = numbers.get("patients")
     if count is None:
         return HealthVerdict("patients", "bad", "Patients were not counted, so intervals are too narrow.")
-    state = _enough(count, FEW)
-    sentence = f"{count:,} test patients; intervals draw whole patients."
+    state, whose = _enough(count, FEW), f"{count:,} test patient{'' if count == 1 else 's'}"
+    sentence = f"{whose}; intervals draw whole patients."
     counts = numbers.get("answers")
     if counts and "other_patients" in counts:
         others = counts["other_patients"]
         both = state, _enough(others, FEW_OTHERS)
         state = "bad" if "bad" in both else "doubtful" if "doubtful" in both else "good"
         whom = f"{others:,} with another label than {counts['usual']}"
-        sentence = f"{count:,} test patients, {whom}; intervals draw whole patients."
+        sentence = f"{whose}, {whom}; intervals draw whole patients."
     return HealthVerdict("patients", state, sentence + (" They are generated." if generated else ""))
 
 

@@ -54,9 +54,9 @@ class RowCounts:
 def groups_of(row: Row) -> tuple[str, ...]:
     """The parts of the test set that a row is in."""
     needs = row["needs_retrieval"]
-    needed = () if needs is None else ("a look-up was needed" if needs else "no look-up was needed",)
+    needed = () if needs is None else ("a retrieval was needed" if needs else "no retrieval was needed",)
     count = row.get("look_ups")
-    many = () if count is None else (f"needs {count} look-up{'' if count == 1 else 's'}",)
+    many = () if count is None else (f"needs {count} retrieval{'' if count == 1 else 's'}",)
     patient_groups = (f"{kind} {name}" for kind, name in row.get("groups", {}).items())
     return (f"label {row['label']}", *needed, *many, *patient_groups)
 

@@ -12,7 +12,7 @@ from ghar.metrics.upper_bounds import in_words
 Row = Mapping[str, Any]
 COLUMNS = {
     "accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "macro_f1": "macro-F1", "auroc": "AUROC",
-    "calls": "calls", "tokens": "tokens", "lookups": "look-ups", "seconds": "seconds",
+    "calls": "calls", "tokens": "tokens", "lookups": "retrievals", "seconds": "seconds",
 }  # fmt: skip
 PRINTED = ("accuracy", "macro_f1", "calls", "tokens", "lookups")
 MAX_SAMPLES = 300  # patients' samples in the trace browser; the rows of all are in episodes/

@@ -56,7 +56,7 @@ def outcome(summary: Mapping[str, Any], about: ReportStyle, main: str | None) ->
 
     No comparison is green that cannot be trusted: few patients, a rival without readable answers, or collapsed answers.
     """
-    policies, comparisons = summary.get("policies") or {}, []
+    comparisons = []
     for pair, values in (summary.get("differences") or {}).items():
         first, _, second = pair.partition(" - ")
         interval = values.get("accuracy")
@@ -69,11 +69,11 @@ def outcome(summary: Mapping[str, Any], about: ReportStyle, main: str | None) ->
         value, low, high = interval
         state: State = "good" if low > 0 else "bad" if high < 0 else "doubtful"
         numbers = f"{value:+.3f} [{low:+.3f}, {high:+.3f}] in accuracy, paired"
-        doubts = _doubts(summary, main, policies.get(second) or {})
+        doubts = _doubts(summary, about, first, second)
         if doubts and state == "good":
             state = "doubtful"
         words = f"{THAN[state] if not doubts else _than(low, high)} {about.title(second)}: {numbers}"
-        comparisons.append((second, state, words + "".join(f"; {doubt}" for doubt in doubts)))
+        comparisons.append((second, state, words + (f"; but {', and '.join(doubts)}" if doubts else "")))
     first_ones = [about.before] if about.before else []
     return sorted(comparisons, key=lambda one: one[0] not in first_ones)
 
@@ -82,15 +82,16 @@ def _than(low: float, high: float) -> str:
     return THAN["good" if low > 0 else "bad" if high < 0 else "doubtful"]
 
 
-def _doubts(summary: Mapping[str, Any], main: str | None, rival: Mapping[str, Any]) -> list[str]:
+def _doubts(summary: Mapping[str, Any], about: ReportStyle, main: str, rival: str) -> list[str]:
     """Why a comparison with a rival does not count, in words."""
-    own, doubts = (summary.get("policies") or {}).get(main) or {}, []
-    if (share := unreadable_share(rival)) >= NO_RIVAL:
-        doubts.append(f"but {share:.0%} of its answers could not be read, so it is no rival")
+    policies = summary.get("policies") or {}
+    own, doubts = policies.get(main) or {}, []
+    if (share := unreadable_share(policies.get(rival) or {})) >= NO_RIVAL:
+        doubts.append(f"{share:.0%} of the answers of {about.title(rival)} could not be read")
     if own and patients_verdict(own, False).state == "bad":
-        doubts.append("but there are too few patients to compare")
+        doubts.append("there are too few patients to compare")
     if any(v.about == "answers" and v.state == "bad" for v in answer_verdicts(summary, main)):
-        doubts.append("but its own answers have collapsed")
+        doubts.append(f"the answers of {about.title(main)} have collapsed")
     return doubts
 
 

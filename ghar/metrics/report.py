@@ -328,7 +328,7 @@ def story(summary: Mapping[str, Any], about: ReportStyle, main: str | None) -> s
     """What was trained, on whom, and what stands beside it; "" without any variant."""
     if main is None:
         return ""
-    whose = "generated patients" if summary.get("generated") else "patients"
+    whose = {True: "generated patients", False: "real patients"}.get(summary.get("generated"), "patients")
     counts, learns = summary.get("data") or {}, about.learns
     trained = counts.get("train samples")
     on = f" on {trained:,} {about.samples} of {whose}" if isinstance(trained, int) and learns else f" on {whose}"

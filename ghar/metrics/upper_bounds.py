@@ -38,7 +38,8 @@ def in_words(summary: Mapping[str, Any]) -> list[str]:
 
 
 def base_in_words(summary: Mapping[str, Any]) -> str | None:
-    """Compare trained and base model above what needs no retrieval; None where one of the three is not known.
+    """Compare trained and base model above what needs no retrieval; None where one of the three is not known, and
+    where the base model is all there was.
 
     The floor is the upper bound without retrieval where the world is known, else the usual label.
     """
@@ -46,7 +47,8 @@ def base_in_words(summary: Mapping[str, Any]) -> str | None:
     final, base = (_accuracy(policies, summary.get(key)) for key in ("main", "base"))
     bound, usual = bounds.get("parametric"), _accuracy(policies, "usual")
     floor, about = (usual, "usual label") if bound is None else (bound, "upper bound without retrieval")
-    if final is None or base is None or floor is None:
+    trained = (summary.get("answered_by") or {}).get(summary.get("main")) != "base"
+    if final is None or base is None or floor is None or not trained:
         return None
     share = f"; the base model has {(base - floor) / (final - floor):.0%} of it" if final > floor else ""
     gains = f"{base - floor:+.3f} before training ({base:.3f}), {final - floor:+.3f} after it ({final:.3f})"

@@ -55,7 +55,7 @@ def _sparse(graph: KnowledgeGraph, kind: SparseKind, cache: Path | None) -> Spar
     if folder is not None and sound(folder):
         _check(graph, kind, folder)
         return SparseIndex.load(folder, kind)
-    items = track(range(graph.num_nodes + graph.num_edges), f"Index the graph ({kind})")
+    items = track(range(graph.num_nodes + graph.num_edges), f"Index the graph ({kind})", unit="texts")
     index = build_sparse(kind, (item_text(graph, item) for item in items))
     if folder is None:
         return index
@@ -87,7 +87,7 @@ def _dense(graph: KnowledgeGraph, encoder: Encoder, cache: Path | None) -> tuple
 
 
 def _encode(graph: KnowledgeGraph, encoder: Encoder, matrix: np.ndarray) -> None:
-    with progress(len(matrix), f"Encode the graph ({encoder.key})") as advance:
+    with progress(len(matrix), f"Encode the graph ({encoder.key})", "texts") as advance:
         fill_matrix(matrix, encoder, first_items(graph), bulk_texts(graph), advance)
 
 

@@ -98,7 +98,7 @@ class _Builder:
         if people.is_empty():
             raise BadInput(f"The {self.cohort.name} have no events to retrieve from: choose another data.root.")
         arrays = self._allocate(people)
-        with progress(int(people["events"].sum()), "Build the event store") as advance:
+        with progress(int(people["events"].sum()), "Build the event store", "events") as advance:
             for first, last in pairwise(_cuts(people["events"].to_numpy())):
                 self._fill(arrays, people, first, last)
                 _let_go(arrays)

@@ -77,7 +77,7 @@ def build_lists(graph: KnowledgeGraph, matrix: np.ndarray) -> InvertedLists:
     Beside the matrix, which may lie on disk, it needs SAMPLE * sqrt(n) vectors and 16 bytes per item in memory.
     """
     parts, centroids, sizes, items = [], [np.empty((0, matrix.shape[1]), np.float32)], [], [np.empty(0, np.int32)]
-    for part, members in track(list(_large_parts(graph)), "Group the large partitions"):
+    for part, members in track(list(_large_parts(graph)), "Group the large partitions", unit="partitions"):
         parts.append((*part, sum(len(c) for c in centroids)))
         centres, order, counts = _group(matrix, members)
         centroids.append(centres)

@@ -68,7 +68,7 @@ def test_every_kind_of_value(tmp_path, column, values, more, answers, expected):
 @pytest.mark.parametrize(
     "column, values, more, sentence",
     [
-        ("boolean_value", [True, True], {}, "1 different values"),
+        ("boolean_value", [True, True], {}, 'one answer alone, "yes", in all 2 rows: a task needs two'),
         ("boolean_value", [True, False], {"labels": ("a", "b", "c")}, "is true or false: name 2"),
         ("boolean_value", [True, False], {"bins": (1.0,)}, "task.bins cuts numbers"),
         ("categorical_value", ["a", "b"], {"labels": ("a", "c")}, "does not name .b."),
@@ -81,6 +81,24 @@ def test_every_kind_of_value(tmp_path, column, values, more, answers, expected):
 def test_what_is_no_task(tmp_path, column, values, more, sentence):
     with pytest.raises(BadInput, match=sentence):
         label_file_task(with_words(label_file(tmp_path, column, values), **more))
+
+
+def test_a_file_that_holds_no_labels_says_why(tmp_path):
+    path = Path(label_file(tmp_path, "boolean_value", [True, False]).labels or "")
+    frame = pl.read_parquet(path)
+    for change, sentence in (
+        (frame.clear(), "has no rows, so there is no label"),
+        (frame.rename({"boolean_value": "died"}), "no column of labels .it has subject_id, died, prediction_time."),
+    ):
+        change.write_parquet(path)
+        with pytest.raises(BadInput, match=sentence):
+            label_file_task(replace(task_named("labels"), labels=str(path)))
+    frame.select("subject_id").write_csv(path)
+    with pytest.raises(BadInput, match="is no Parquet file: convert it to Parquet"):
+        label_file_task(replace(task_named("labels"), labels=str(path)))
+    path.write_bytes(b"PAR1 cut short")
+    with pytest.raises(BadInput, match="copy the file again"):
+        label_file_task(replace(task_named("labels"), labels=str(path)))
 
 
 def test_samples_show_what_was_there(tmp_path):

@@ -59,6 +59,8 @@ def test_labels_and_leaks_of_the_demo(table, mimic4_cohort):
     strict = {"read": make_samples(cohort, "read", leakage="strict")}
     assert dataset_table(cohort, strict)["tasks"]["read"]["codes shown too early"] == 0
     shown = text(table)
+    assert "Will this patient be readmitted within 15 days of discharge?" in shown  # what "read" asks
+    assert "visits per patient 2.75\n" in shown
     assert "patients 100   visits 275" in shown and "no: 137 (78.3%)  yes: 38 (21.7%)" in shown
 
 

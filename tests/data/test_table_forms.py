@@ -124,3 +124,12 @@ def test_values_that_are_no_number_are_counted(tmp_path: Path, word: str) -> Non
     assert cohort.counts["repaired.labevents.not_finite"] == 1
     eicu = read_eicu(eicu_tables.write(tmp_path / "e", {"lab": [f"1,3,30,BUN,{word},{word},50"]}))
     assert counted(eicu, "not_finite") == 1
+
+
+@pytest.mark.parametrize("name", ["[ward] 1", "a*", "?"])
+def test_a_folder_may_have_any_name(tmp_path: Path, name: str) -> None:
+    """Polars takes such names for patterns unless glob=False; a neighbour that fits the pattern must not be read."""
+    (tmp_path / "ab").mkdir()
+    write_mimic4(tmp_path / "ab")
+    named, plain = (read_mimic4(write_mimic4(tmp_path / folder)) for folder in (name, "plain"))
+    assert named.counts == plain.counts and named.scan().collect().equals(plain.scan().collect())

@@ -38,8 +38,9 @@ def test_a_rule_refuses_and_labels_alone_are_taught(real, name: str) -> None:
     training = made.training
     assert not made.origin.generated and training.teacher is None and training.pretraining is None
     assert not training.rehearsal
-    with pytest.raises(BadInput, match=REFUSED):
+    with pytest.raises(BadInput, match=REFUSED) as refused:
         made.fixed[RULES[name]]()
+    assert f"evaluate other variants ({', '.join(made.listed)})" in str(refused.value)
     assert made.listed and not [variant for variant in made.listed if made.variants[variant].who in made.fixed]
     assert made.training.examples is not None
     examples = made.read_by(WORDS).training.examples(WORDS)  # type: ignore[misc]

@@ -29,6 +29,11 @@ def test_nothing_is_said_of_what_is_not_known():
     assert size_in_words({}) is None and budget_in_words({"trained_on": {"episodes": 0}}) is None
 
 
+def test_an_untrained_model_has_no_numbers_of_before_and_after_training():
+    assert base_in_words(summary(answered_by={"a": "base", "a_base": "base"})) is None
+    assert base_in_words(summary(answered_by={"a": "sft", "a_base": "base"})) == base_in_words(summary())
+
+
 def test_sizes_are_stated():
     assert size_in_words({"model": {"parameters": 269_760, "vocabulary": 1_703}}) == (
         "269,760 parameters, vocabulary of 1,703 tokens"

@@ -76,6 +76,19 @@ def test_whether_it_worked(interval: list[float], state: str) -> None:
     assert found[0][:2] == ("ghar_sft", state) and "After SFT" in found[0][2] and len(found) == 2
 
 
+def test_doubts_about_a_comparison_name_whose_answers_they_mean() -> None:
+    same, unread = [[11, 0, 0], [1, 0, 0]], [[0, 0, 11], [0, 0, 1]]
+    summary = {
+        "policies": {"ghar_rl": {"patients": 12, "confusion": same}, "ghar_sft": {"confusion": unread}},
+        "differences": {"ghar_rl - ghar_sft": {"accuracy": [0.1, 0.05, 0.15]}},
+    }
+    [(_, state, words)] = outcome(summary, ReportStyle(titles={"ghar_sft": "A", "ghar_rl": "B"}), "ghar_rl")
+    assert state == "doubtful" and words.endswith(
+        "; but 100% of the answers of A could not be read, and there are too few patients to compare, and the answers "
+        "of B have collapsed"
+    )
+
+
 @pytest.mark.slow
 def test_several_runs_stand_side_by_side(tmp_path: Path) -> None:
     folders = []

@@ -187,10 +187,10 @@ def test_every_filter_keeps_what_it_names(tmp_path: Path, episodes: dict[str, li
         "left and right disagree": lambda i, row: row["prediction"] != right[i]["prediction"],
         "only left is right": lambda i, row: row["correct"] and not right[i]["correct"],
         "only right is right": lambda i, row: not row["correct"] and right[i]["correct"],
-        "a look-up was needed": lambda i, row: row["needs_retrieval"],
+        "a retrieval was needed": lambda i, row: row["needs_retrieval"],
         "none was needed": lambda i, row: not row["needs_retrieval"],
-        "left looked up": lambda i, row: row["retrieved"],
-        "needed, but left did not look up": lambda i, row: row["needs_retrieval"] and not row["retrieved"],
+        "left retrieved": lambda i, row: row["retrieved"],
+        "needed, but left did not retrieve": lambda i, row: row["needs_retrieval"] and not row["retrieved"],
         "no readable answer": lambda i, row: row["prediction"] is None,
     }
     assert seen["kind"] == {name: kept(left, keep) for name, keep in kinds.items()}

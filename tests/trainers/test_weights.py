@@ -12,6 +12,7 @@ from ghar.envs.records import Records
 from ghar.envs.system import build
 from ghar.errors import BadInput
 from ghar.launch.entry import load
+from ghar.trainers.evaluation.evaluate import answered_by, print_untrained, title_of
 from ghar.trainers.evaluation.weights import RunStages, find, lacking_variants, without_variants
 
 
@@ -48,3 +49,19 @@ def test_a_variant_whose_stage_a_trained_run_lacks_is_not_played_by_the_base(
     (tmp_path / "label_sft").mkdir()
     (tmp_path / "label_sft" / "config.json").write_text("{}")
     assert lacking_variants(system, found, ["label_sft"]) == lacking_variants(system, found) == []
+
+
+def test_an_untrained_model_is_not_named_after_a_training(
+    small_config: Callable[..., Config], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A mistyped run_dir would else be reported as the trained policy."""
+    config = small_config("system=exprag", "task=los", f"run_dir={tmp_path / 'mistyped'}")
+    system, names = build(Records(config)), ("exprag", "exprag_base", "scripted")
+    variants = [system.variant(name) for name in names]
+    print_untrained(system, config, variants)
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"{config.run_dir} holds no trained weights: the model as it was loaded answers exprag. ")
+    for stages, marked in (({}, ["exprag"]), ({"exprag": "trained"}, [])):
+        answered = answered_by(system, RunStages(tmp_path, None), variants) | stages
+        titles = {variant.name: title_of(variant, answered[variant.name]) for variant in variants}
+        assert [name for name, title in titles.items() if title.endswith(" (model as loaded)")] == marked

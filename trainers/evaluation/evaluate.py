@@ -51,6 +51,7 @@ from ghar.trainers.scale import print_scale
 from ghar.trainers.sharding import claim
 from ghar.trainers.stages import POLICY_STAGES
 
+AS_LOADED = "(model as loaded)"  # behind the title of a variant of trained weights that a run does not have
 OTHERS = "evaluations"  # in a run folder: evaluations on other data than the run's
 
 
@@ -89,6 +90,7 @@ def _evaluate(config: Config) -> dict[str, Any]:
     if any(map(system.asks_model, played)):  # what rules play loads no model
         on_main(lambda: print_scale(config, training=False))
         on_main(lambda: check_machine(config, training=False))
+        on_main(lambda: print_untrained(system, config, played))
     folder = on_main(lambda: _opened(config, data_print(system, records)))
     summary = evaluate_system(system, config, folder)
 
@@ -99,6 +101,22 @@ def _evaluate(config: Config) -> dict[str, Any]:
         return conclude(folder, summary | audited(records) | by_rarity(records, folder))
 
     return on_main(end)
+
+
+def print_untrained(system: System[Any], config: Config, variants: Sequence[Variant]) -> None:
+    """Print which variants have the name of a trained policy and are answered by the model as it was loaded."""
+    stages = answered_by(system, find(config), variants)
+    names = [variant.name for variant in variants if is_untrained(variant, stages[variant.name])]
+    if names:
+        print(
+            f"{config.run_dir} holds no trained weights: the model as it was loaded answers {', '.join(names)}. If you "
+            "meant a trained run, check run_dir."
+        )
+
+
+def is_untrained(variant: Variant, stage: str) -> bool:
+    """Whether the base model answers a variant of trained weights. stage: which answered it."""
+    return stage == "base" != variant.who
 
 
 def _opened(config: Config, fingerprint: Print) -> RunFolder:
@@ -311,7 +329,7 @@ def summary_of(
         "task": {"name": task.name, "question": task.question, "labels": list(task.labels)},
         "ceilings": system.truth.upper_bounds(cases),
         "data": dict(system.report.counts),
-        "titles": {name: system.variants[name].title or name for name in rows},
+        "titles": {name: title_of(system.variants[name], stages[name]) for name in rows},
         "main": main,
         "before": next((name for name in rows if system.variants[name].who == "sft"), None),
         "base": next(iter(bases), None),
@@ -323,6 +341,12 @@ def summary_of(
         "differences": {f"{a} - {b}": compare(rows[a], rows[b], **draw) for a, b in pairs},
         **system.report.summary(rows),
     }
+
+
+def title_of(variant: Variant, stage: str) -> str:
+    """Name a variant in reports: "after RL" would be untrue of weights that were never trained."""
+    title = variant.title or variant.name
+    return f"{title} {AS_LOADED}" if is_untrained(variant, stage) else title
 
 
 def main_of(system: System[Any], rows: Iterable[str]) -> str:

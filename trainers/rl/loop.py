@@ -291,7 +291,7 @@ def _improve(
     rl, step = about.config.trainer.rl, loop.step
     traj = build(episodes, rewards, about.system.agents, about.system.roles)
     warm_up = 0 if loop.critic is None else rl.value_warmup
-    with progress(rl.epochs * sum(r.trainable for r in traj.rows()), f"Update {step}") as advance:
+    with progress(rl.epochs * sum(r.trainable for r in traj.rows()), f"Update {step}", "turns") as advance:
         own = {"critic": loop.critic, "yardstick": loop.yardstick, "moves": step > warm_up, "earlier": loop.earlier}
         settings = scaled(replace(settings_of(about.config), kl=loop.kl), shares(rl.schedule, step, rl.updates))
         report = improve(loop.learner, traj, settings, loop.rng, advance, step - 1, **own)
@@ -310,7 +310,7 @@ def _imitate(
     rl, rft, system = about.config.trainer.rl, about.config.trainer.rft, about.system
     best = best_attempts(episodes, rewards, rft.keep, rft.min_reward)
     traj = build([episodes[i] for i in best], [rewards[i] for i in best], system.agents, system.roles)
-    with progress(rl.epochs * sum(r.trainable for r in traj.rows()), f"Round {loop.step}") as advance:
+    with progress(rl.epochs * sum(r.trainable for r in traj.rows()), f"Round {loop.step}", "turns") as advance:
         report = imitate(loop.learner, traj, rl, loop.rng, advance)
     return report | _tokens(traj, rl.epochs) | kept_report([r.total for r in rewards], best)
 

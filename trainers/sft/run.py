@@ -99,7 +99,7 @@ def run_sft(
     start_from = None if keep is None else on_main(lambda: _newest(keep, origin))
     if has_masters(cfg):
         model.float()  # steps would be rounded away in 8 bits of precision; passes run in bfloat16 all the same
-    with _folder(keep) as folder, _quiet(), torch.random.fork_rng(), progress(cfg.steps, title) as advance:
+    with _folder(keep) as folder, _quiet(), torch.random.fork_rng(), progress(cfg.steps, title, "steps") as advance:
         trainer: Any = CompletionTrainer(
             model=model,
             args=arguments_of(cfg, folder, model.device.type == "cpu", keep is not None, bool(valid)),

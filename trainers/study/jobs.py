@@ -141,7 +141,7 @@ def samples_of(shop: StudyJobs, config: Config) -> pl.DataFrame:
     kept = shop.folder.samples(key_of(config))
     if not kept.is_file():
         whole_parquet(samples_frame(config), kept)
-    return pl.read_parquet(kept)
+    return pl.read_parquet(kept, glob=False)
 
 
 def fork(source: Path, config: Config) -> None:
@@ -293,7 +293,7 @@ def _words(shop: StudyJobs, source: Cell, labels: Sequence[str], samples: pl.Dat
     record = shop.folder.done(source)
     if record is None or record["labels"] == list(labels) or not labels or not record["labels"]:
         return None
-    trained = pl.read_parquet(shop.folder.samples(record["samples"]))
+    trained = pl.read_parquet(shop.folder.samples(record["samples"]), glob=False)
     return translation(record["labels"], _counts(trained, record["labels"]), labels, _counts(samples, labels))
 
 
@@ -306,4 +306,3 @@ def versions() -> dict[str, str]:
     """Of Python and of the libraries that numbers depend on."""
     names = ("torch", "transformers", "numpy", "polars", "scikit-learn", "scipy")
     return {"python": platform.python_version(), **{name: version(name) for name in names}}
-

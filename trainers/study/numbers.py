@@ -51,7 +51,7 @@ class Results:
 
     def frame(self, path: Path) -> pl.DataFrame:
         if path not in self._frames:
-            self._frames[path] = pl.read_parquet(path)
+            self._frames[path] = pl.read_parquet(path, glob=False)
         return self._frames[path]
 
     def cells(self, row: StudyRow, cohort: str, task: str) -> list[Cell]:

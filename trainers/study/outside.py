@@ -75,7 +75,11 @@ def read_outside(path: Path, labels: Sequence[str], samples: pl.DataFrame) -> pl
     an answer that is no label, and probabilities that are not of all labels or do not add up to 1.
     """
     try:
-        frame = pl.read_csv(path, infer_schema=False) if path.suffix == ".csv" else pl.read_parquet(path)
+        frame = (
+            pl.read_csv(path, infer_schema=False, glob=False)
+            if path.suffix == ".csv"
+            else pl.read_parquet(path, glob=False)
+        )
     except (pl.exceptions.PolarsError, OSError) as error:
         raise BadInput(f"{path} cannot be read ({' '.join(str(error).split())[:120]}): write it again.") from None
     wanted = [f"{COLUMN}{label}" for label in labels]

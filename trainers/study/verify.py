@@ -84,7 +84,11 @@ def _samples(folder: StudyFolder) -> Iterator[str]:
             continue
         for name in done["predictions"]:
             try:
-                check(pl.read_parquet(folder.path / "predictions" / name), pl.read_parquet(samples), name)
+                check(
+                    pl.read_parquet(folder.path / "predictions" / name, glob=False),
+                    pl.read_parquet(samples, glob=False),
+                    name,
+                )
             except BadInput as error:
                 yield str(error)
 

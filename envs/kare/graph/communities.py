@@ -98,7 +98,7 @@ def detect(graphs: ConceptGraphs, *, runs: int = 25, max_cluster: int = 5, seed:
     places: list[tuple[int, int]] = []
     empty = candidates = 0
     seeds = np.random.SeedSequence(seed).generate_state(runs).tolist()
-    for run, run_seed in enumerate(track(seeds, "Find communities")):
+    for run, run_seed in enumerate(track(seeds, "Find communities", unit="runs")):
         for level, labels in enumerate(_levels(edges, len(entities), max_cluster, run_seed)):
             inside = _inside(triples, labels)
             candidates += len(inside)

@@ -74,7 +74,7 @@ def load_cases(root: Path) -> CasesTruth:
     path = Path(root) / "truth.parquet"
     if not path.is_file():
         raise BadInput(f"{path} does not exist: {root} is no finished world of cases.")
-    rows = pl.read_parquet(path).iter_rows()
+    rows = pl.read_parquet(path, glob=False).iter_rows()
     people = {subject: GeneratedPatient((), tuple(phenotypes), outcome) for subject, phenotypes, outcome in rows}
     return CasesTruth(people)
 

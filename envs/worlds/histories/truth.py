@@ -32,11 +32,11 @@ def load_truth(root: Path) -> LongTruth:
     root = Path(root)
     if not (root / "truth.parquet").is_file() or not (root / "gold.parquet").is_file():
         raise BadInput(f"{root} has no truth.parquet and gold.parquet: it is no finished world of long histories.")
-    truth = pl.read_parquet(root / "truth.parquet")
+    truth = pl.read_parquet(root / "truth.parquet", glob=False)
     switches = {row[0]: (row[1], row[2], row[3]) for row in
                 truth.select("subject_id", "trigger", "slope", "exculpated").iter_rows()}  # fmt: skip
     by_subject: defaultdict[int, defaultdict[str, list[tuple[str, str]]]] = defaultdict(lambda: defaultdict(list))
-    for subject, evidence, time, name in pl.read_parquet(root / "gold.parquet").iter_rows():
+    for subject, evidence, time, name in pl.read_parquet(root / "gold.parquet", glob=False).iter_rows():
         by_subject[subject][evidence].append((f"[{time:%Y-%m-%d %H:%M:%S}]", name))
     gold = {subject: {why: tuple(rows) for why, rows in by.items()} for subject, by in by_subject.items()}
     return LongTruth(switches, gold)

@@ -51,7 +51,7 @@ def write_abstracts(world: Path, folder: Path) -> None:
     if folder.exists() and not kept.exists() and any(folder.iterdir()):
         raise BadInput(f"{folder} holds something else than generated abstracts: delete it or name another folder.")
     rng = np.random.default_rng(np.random.SeedSequence(wanted["world"]["seed"], spawn_key=(STREAM,)))
-    sentences = _collect_sentences(pl.read_csv(world / "kg" / "kg.csv.gz", infer_schema=False))
+    sentences = _collect_sentences(pl.read_csv(world / "kg" / "kg.csv.gz", infer_schema=False, glob=False))
     rows = [
         {"id": f"GENERATED-{number}", "title": f"On {name}", "abstract": _abstract(rng, sentences[name])}
         for number, name in enumerate(sorted(sentences), 1)

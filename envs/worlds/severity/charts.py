@@ -77,7 +77,7 @@ def charted_world(root: Path) -> Path:
     if sound(target) and signed_mark(target).generated:
         return target
     world = load_world(root)
-    stays = pl.read_csv(root / "icu/icustays.csv.gz", try_parse_dates=True).join(
+    stays = pl.read_csv(root / "icu/icustays.csv.gz", try_parse_dates=True, glob=False).join(
         world.truth.select(hadm_id="visit_id", points=pl.col("acuity") - ICU_FROM_ACUITY), on="hadm_id"
     )
     stays = stays.sort("stay_id").select("subject_id", "hadm_id", "stay_id", "intime", "outtime", "points")

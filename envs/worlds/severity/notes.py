@@ -153,7 +153,7 @@ def phenotypes(rng: np.random.Generator, stays: Sequence[Mapping[str, Any]]) -> 
 
 def read_phenotypes(folder: Path) -> dict[int, int]:
     """Stay -> phenotype of the generated summaries in `folder`. For evaluation ONLY (see TRUTH)."""
-    return dict(pl.read_parquet(folder / TRUTH).iter_rows())
+    return dict(pl.read_parquet(folder / TRUTH, glob=False).iter_rows())
 
 
 def pieces_of_advice() -> list[str]:
@@ -177,7 +177,7 @@ def _stays(world: Path) -> list[dict[str, Any]]:
     """One row a stay, by patient and time: what its summary is made of."""
 
     def table(name: str) -> pl.DataFrame:
-        return pl.read_csv(world / f"{name}.csv.gz", infer_schema_length=None, try_parse_dates=True)
+        return pl.read_csv(world / f"{name}.csv.gz", infer_schema_length=None, try_parse_dates=True, glob=False)
 
     def listed(name: str, column: str) -> pl.DataFrame:
         order = "pharmacy_id" if name == "hosp/prescriptions" else "seq_num"
@@ -188,7 +188,7 @@ def _stays(world: Path) -> list[dict[str, Any]]:
     stays = table("hosp/admissions").join(patients, on="subject_id").sort("subject_id", "admittime")
     for name, column in zip(TABLES, ("icd_code", "icd_code", "drug"), strict=True):
         stays = stays.join(listed(name, column), on="hadm_id", how="left", maintain_order="left")
-    truth = pl.read_parquet(world / "truth.parquet")
+    truth = pl.read_parquet(world / "truth.parquet", glob=False)
     grade = pl.col("tells_grade") if "tells_grade" in truth.columns else pl.lit(None, pl.Int64)
     stays = stays.join(truth.select(hadm_id="visit_id", grade=grade), on="hadm_id", how="left", maintain_order="left")
     return stays.rows(named=True)

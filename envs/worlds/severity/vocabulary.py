@@ -67,7 +67,7 @@ def load_vocabulary(tail: int) -> WorldVocabulary:
     """The package's own vocabulary.csv, and `tail` invented conditions, drugs and targets. BadInput for too many."""
     if tail > CODES:
         raise BadInput(f"A demo world has room for {CODES} rare conditions, not {tail}: generate fewer patients.")
-    table = pl.read_csv(VOCABULARY_FILE, infer_schema=False).with_columns(pl.all().fill_null(""))
+    table = pl.read_csv(VOCABULARY_FILE, infer_schema=False, glob=False).with_columns(pl.all().fill_null(""))
     numbers = range(tail)
     codes = {
         "condition": [f"U{50 + i // 10_000}{i % 10_000:04d}" for i in numbers],

@@ -147,7 +147,7 @@ def load_world(root: Path) -> World:
     Raises BadInput when `root` is not a finished demo world.
     """
     manifest = _manifest(Path(root))
-    entities = pl.read_csv(Path(root) / "entities.csv")
+    entities = pl.read_csv(Path(root) / "entities.csv", glob=False)
     codes = entities["code"].to_list()
     return World(
         root=Path(root),
@@ -155,7 +155,7 @@ def load_world(root: Path) -> World:
         textbook=dict(zip(codes, entities["textbook"].to_list(), strict=True)),
         tier=dict(zip(codes, entities["tier"].to_list(), strict=True)),
         target=dict(entities.filter(pl.col("target").is_not_null()).select("code", "target").iter_rows()),
-        truth=pl.read_parquet(Path(root) / "truth.parquet"),
+        truth=pl.read_parquet(Path(root) / "truth.parquet", glob=False),
         manifest=manifest,
     )
 

@@ -48,10 +48,10 @@ def load_cohort(folder: Path, name: str | None = None) -> Cohort:
     if damage := fault(folder):
         raise BadInput(f"{damage}: delete that folder, it is rebuilt.")
     try:
-        codes, visits = (pl.read_parquet(folder / f"{frame}.parquet") for frame in ("codes", "visits"))
+        codes, visits = (pl.read_parquet(folder / f"{frame}.parquet", glob=False) for frame in ("codes", "visits"))
         about = json.loads((folder / "cohort.json").read_text())
         events = scan_events(folder, about.pop("parts"))
-        pl.read_parquet_schema(folder / ROWS)
+        pl.scan_parquet(folder / ROWS, glob=False).collect_schema()
         about |= {"table": events, "codes": codes, "visits": visits, "name": name or about["name"]}
         cohort = Cohort(**about)
         for field, value in (("stored_rows", folder / ROWS), ("key", folder.name)):
@@ -65,5 +65,5 @@ def scan_events(folder: Path, parts: int) -> pl.LazyFrame:
     """The events in a folder, in order, unread; every file is opened, so that one cut short is noticed here."""
     files = [folder / EVENTS.format(i) for i in range(parts)]
     for path in files:
-        pl.read_parquet_schema(path)
-    return pl.scan_parquet(files)
+        pl.scan_parquet(path, glob=False).collect_schema()
+    return pl.scan_parquet(files, glob=False)

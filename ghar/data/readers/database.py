@@ -106,7 +106,7 @@ def _copy_all(base: Base, source: SourceColumns, wanted: Sequence[str], folder: 
     there: dict[str, list[Table]] = {}
     for schema, table in base.tables():
         there.setdefault(table.lower(), []).append((schema, table))
-    with progress(len(wanted), f"Copy tables of {base.name}") as advance:
+    with progress(len(wanted), f"Copy tables of {base.name}", "tables") as advance:
         for name in wanted:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             tables = there.get(name.rpartition("/")[2], [])

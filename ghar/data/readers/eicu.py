@@ -96,7 +96,7 @@ def _read(root: Path, name: str, charts: bool, more: Sequence[str], work: Path) 
     tables = event_tables(charts=charts)
     optional = {*tables} - {*TABLES[:-1]}
     tables |= {"infusiondrug": read_eicu_infusions} if "inputs" in more else {}
-    with progress(2 + len(tables), "Read eICU") as advance:
+    with progress(2 + len(tables), "Read eICU", "steps") as advance:
         stays, counts = read_stays(root)
         advance()
         diagnoses, names, part_counts = read_diagnoses(root, stays)

@@ -86,7 +86,7 @@ def write_meds(
         people = pl.concat([cohort.scan().select("subject_id"), more.lazy().select("subject_id")])
         subjects = people.unique().collect(engine="streaming")["subject_id"].sort()
         cuts = range(0, len(subjects), shard_size)
-        for shard, start in enumerate(track(cuts, "Write MEDS")):
+        for shard, start in enumerate(track(cuts, "Write MEDS", unit="files")):
             own = subjects[start : start + shard_size]
             inside = pl.col("subject_id").is_between(own[0], own[-1])
             events = cohort.scan().filter(inside).collect(engine="streaming")

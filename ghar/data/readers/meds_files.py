@@ -10,6 +10,7 @@ import polars as pl
 from ghar.errors import BadInput
 
 TIME = pl.Datetime("us")
+PARQUET = b"PAR1"  # the first bytes of every Parquet file
 
 
 def scan(
@@ -37,15 +38,25 @@ def scan(
     for name, kind in (loose or {}).items():
         there = pl.col(name).cast(kind, strict=False) if name in schema else pl.lit(None, kind)
         columns.append(there.alias(name))
-    return pl.scan_parquet(path).select(columns)
+    return pl.scan_parquet(path, glob=False).select(columns)
 
 
 def schema_of(path: Path) -> Mapping[str, pl.DataType]:
     """Names and types of the columns. BadInput for a file that cannot be read."""
     try:
-        return pl.read_parquet_schema(path)
+        return pl.scan_parquet(path, glob=False).collect_schema()
     except (pl.exceptions.PolarsError, OSError) as error:
+        if _is_other_format(path):
+            raise BadInput(f"{path} is no Parquet file: convert it to Parquet.") from error
         raise BadInput(f"{path} cannot be read ({str(error).splitlines()[0]}): copy the file again.") from error
+
+
+def _is_other_format(path: Path) -> bool:
+    """Whether a file does not begin as Parquet does; one that was cut short at its end still does."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(PARQUET)) != PARQUET
 
 
 def fits(given: pl.DataType, wanted: pl.DataType) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from ghar.config import DataConfig
-from ghar.data.readers.meds_files import TIME, scan
+from ghar.data.readers.meds_files import TIME, scan, schema_of
 from ghar.errors import BadInput
 
 LABELS = {
@@ -31,21 +31,35 @@ def read_labels(path: Path) -> pl.DataFrame:
 
     Value columns (boolean_value, integer_value, float_value, categorical_value) without any value are left out; data
     up to and including prediction_time may be used. Sorted by subject and time. Raises BadInput for an absent or
-    unsuitable column, a missing subject or time, and a row without any value.
+    unsuitable column, a missing subject or time, a row without any value, and no row at all.
     """
     path = Path(path)
     files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
     if not files or not files[0].exists():
         raise BadInput(f"There is no label file {path}: name a MEDS label Parquet file, or a folder of them.")
     keys = {"subject_id": pl.Int64(), "prediction_time": TIME}
+    for file in files:
+        _check_values(file)
     parts = [scan(file, keys, LABELS).collect() for file in files]
     labels = pl.concat(parts).sort("subject_id", "prediction_time", maintain_order=True)
+    if labels.is_empty():
+        raise BadInput(f"{path} has no rows, so there is no label: see what wrote it.")
     bad = labels.filter(
         pl.any_horizontal(pl.col(list(keys)).is_null()) | pl.all_horizontal(pl.col(list(LABELS)).is_null())
     )
     if bad.height:
         raise BadInput(f"{path} has {bad.height} rows without subject, time or value: correct the label file.")
     return labels.drop(name for name in LABELS if labels[name].null_count() == labels.height)
+
+
+def _check_values(file: Path) -> None:
+    """Refuse a file without any of MEDS's value columns."""
+    columns = schema_of(file)
+    if not any(name in columns for name in LABELS):
+        raise BadInput(
+            f"{file} has no column of labels (it has {', '.join(columns)}): name that column {', '.join(LABELS)}, by "
+            "its type."
+        )
 
 
 def once_each(labels: pl.DataFrame, path: Path) -> pl.DataFrame:

@@ -103,7 +103,7 @@ def read_mimic3(root: Path, cache: Path | None = None, *, charts: bool = True, m
 
 
 def _read(root: Path, name: str, charts: bool, more: Sequence[str], work: Path) -> Cohort:
-    with progress(7 + charts + len(more), "Read MIMIC-III") as advance:
+    with progress(7 + charts + len(more), "Read MIMIC-III", "steps") as advance:
         patients, counts = read_patients(root, MIMIC3, "patients")
         visits, part_counts = read_visits(root, MIMIC3, "admissions", patients)
         counts |= part_counts

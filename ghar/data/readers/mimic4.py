@@ -117,7 +117,7 @@ def read_mimic4(root: Path, cache: Path | None = None, *, charts: bool = True, m
 
 
 def _read(root: Path, name: str, charts: bool, more: Sequence[str], work: Path) -> Cohort:
-    with progress(9 + charts + len(more), "Read MIMIC-IV") as advance:
+    with progress(9 + charts + len(more), "Read MIMIC-IV", "steps") as advance:
         patients, counts = read_patients(root, MIMIC4, "hosp/patients")
         advance()
         visits, part_counts = read_visits(root, MIMIC4, "hosp/admissions", patients)

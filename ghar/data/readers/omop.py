@@ -83,7 +83,7 @@ def read_omop(root: Path, cache: Path | None = None, *, charts: bool = True) -> 
 
 
 def _read(root: Path, name: str, charts: bool, work: Path) -> Cohort:
-    with progress(4 + len(FACTS), "Read OMOP") as advance:
+    with progress(4 + len(FACTS), "Read OMOP", "steps") as advance:
         people, counts = read_people(root)
         concepts, part_counts = read_concepts(root)
         counts |= part_counts

@@ -131,7 +131,7 @@ def open_table(root: Path, name: str, columns: Mapping[str, pl.DataType]) -> Sou
         mend = looks_like(root, name) or "check the version"
         raise BadInput(f"{path} has no column {', '.join(absent)} (it has {', '.join(spelling)}): {mend}.")
     if path.suffix == ".parquet":
-        scan = pl.scan_parquet(path)
+        scan = pl.scan_parquet(path, glob=False)
     else:
         numbers = {spelling[c]: kind for c, kind in columns.items() if kind.is_numeric()}
         written = _written_as_decimals(path, [name for name, kind in numbers.items() if kind.is_integer()])
@@ -211,7 +211,7 @@ def sift_large(
             held.append(batch.clear())
 
     counts = _sift(table, rows, drops, repairs, result, keep)
-    return pl.concat([*([pl.scan_parquet(files)] if files else []), pl.concat(held).lazy()]), counts
+    return pl.concat([*([pl.scan_parquet(files, glob=False)] if files else []), pl.concat(held).lazy()]), counts
 
 
 def _sift(
@@ -290,7 +290,7 @@ def fingerprint(files: Iterable[Path], version: str) -> str:
 
 def _scan_text(path: Path, kinds: Mapping[str, pl.DataType] | None = None) -> pl.LazyFrame:
     """The cells of a csv file as text, those of `kinds` in their types."""
-    return pl.scan_csv(path, schema_overrides=kinds, infer_schema=False, **text_form(first_bytes(path)))
+    return pl.scan_csv(path, schema_overrides=kinds, infer_schema=False, glob=False, **text_form(first_bytes(path)))
 
 
 def text_form(begin: bytes) -> TextForm:
@@ -301,7 +301,7 @@ def text_form(begin: bytes) -> TextForm:
 
 def _header(path: Path) -> list[str]:
     try:
-        scan = pl.scan_parquet(path) if path.suffix == ".parquet" else _scan_text(path)
+        scan = pl.scan_parquet(path, glob=False) if path.suffix == ".parquet" else _scan_text(path)
         return scan.collect_schema().names()
     except pl.exceptions.NoDataError:
         raise BadInput(f"{path} is empty: copy the table again.") from None
@@ -356,7 +356,7 @@ def explain(table: SourceTable, error: Exception) -> BadInput:
 
 def _first_bad_cell(path: Path, column: str, kind: pl.DataType) -> tuple[int, str] | None:
     """Row (from 1) and text of the first cell that is not of `kind`."""
-    scan = pl.scan_parquet(path) if path.suffix == ".parquet" else _scan_text(path)
+    scan = pl.scan_parquet(path, glob=False) if path.suffix == ".parquet" else _scan_text(path)
     name = next(n for n in scan.collect_schema().names() if n.lower().strip() == column)
     text = pl.col("text")
     parsed = _typed(text, pl.String(), kind, strict=False)

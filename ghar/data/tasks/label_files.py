@@ -111,10 +111,11 @@ def label_file_task(config: TaskConfig) -> tuple[Task, pl.DataFrame]:
     if len(columns) != 1:
         raise BadInput(f"{path} has values in {', '.join(columns)}: leave the column that task=labels is to predict.")
     answers, values = _answers(config, path, columns[0], labels[columns[0]])
-    if values.n_unique() < 2 or len(answers) > MANY:
-        raise BadInput(
-            f"{path} has {values.n_unique()} different values among {len(answers)} answers: a task has 2 to {MANY}."
-        )
+    if values.n_unique() < 2:
+        only = answers[int(values[0])]
+        raise BadInput(f'{path} has one answer alone, "{only}", in all {len(values)} rows: a task needs two.')
+    if len(answers) > MANY:
+        raise BadInput(f"{path} has {len(answers)} different answers and a task has 2 to {MANY}: make groups of them.")
     words = re.sub(r"[\W_]+", " ", path.stem if path.suffix else path.name).strip()
     question = config.question or f"What will be so of this patient: {words}?"
     rows = labels.select("subject_id", "prediction_time").with_columns(label=values.cast(pl.Int64))

@@ -89,4 +89,8 @@ def _check_patients(cohort: Cohort, task: str, labels: pl.DataFrame) -> None:
     subjects = cohort.scan().select(pl.col("subject_id").unique()).collect(engine="streaming")
     unknown = without.join(subjects, on="subject_id", how="anti")["subject_id"].sort()
     if len(unknown):
-        raise BadInput(f"Patient {unknown[0]} has a label of {task} and no event in the {cohort.name}.")
+        others = f", and so have {len(unknown) - 1:,} more" if len(unknown) > 1 else ""
+        raise BadInput(
+            f"Patient {unknown[0]} has a label of {task} and no event in the {cohort.name}{others}: leave these labels "
+            "out, or read the tables that they were made of."
+        )

@@ -61,8 +61,8 @@ def next_visit_samples(
     within = ordered_within(cohort.visits)
     if task == "readmission" and "group" in within:
         raise BadInput(
-            f"KARE's readmission has no sense in the {cohort.name}: a next ICU stay there is one of the same hospital "
-            "stay, within days for nearly everyone who has one. Choose kare_mortality, or task=read."
+            f"KARE's readmission makes no sense in the {cohort.name}: a next ICU stay there is one of the same "
+            "hospital stay, within days for nearly everyone who has one. Choose kare_mortality, or task=read."
         )
     start, end = pl.col("start"), pl.col("end")
     after = start.shift(-1).over(within)

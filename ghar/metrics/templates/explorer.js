@@ -67,7 +67,7 @@ function browse(prefix) {
     left: (i) => word(columns("left").guess[i]),
     right: (i) => word(columns("right").guess[i]),
     confidence: (i) => columns("left").confidence[i],
-    "looked up": (i) => (columns("left").retrieved[i] ? "yes" : "no"),
+    "retrieved": (i) => (columns("left").retrieved[i] ? "yes" : "no"),
     calls: (i) => columns("left").calls[i],
     tokens: (i) => columns("left").tokens[i],
     seconds: (i) => columns("left").seconds[i],
@@ -177,8 +177,8 @@ function browse(prefix) {
     const title = add(detail, "h3", sample.id);
     if (sample.of !== null && sample.of !== undefined) add(title, "span", ` of patient ${sample.of}`, "quiet small");
     const about = [`Label ${word(sample.truth)}`];
-    if (sample.needs !== null) about.push(`a look-up was ${sample.needs ? "needed" : "not needed"}`);
-    if (sample.ups !== null && sample.ups !== undefined) about.push(`look-ups needed: ${sample.ups}`);
+    if (sample.needs !== null) about.push(`a retrieval was ${sample.needs ? "needed" : "not needed"}`);
+    if (sample.ups !== null && sample.ups !== undefined) about.push(`retrievals needed: ${sample.ups}`);
     add(detail, "p", about.join(" \u00b7 "));
     add(detail, "pre", texts.patient ?? "The texts of this row were left out of the page; episodes/*.jsonl has them.");
     const side = add(detail, "div", undefined, "side");
