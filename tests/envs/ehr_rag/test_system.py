@@ -102,15 +102,6 @@ def test_a_row_tells_what_fitted_into_the_prompt_that_decided(cache: Path, name:
 
 
 @pytest.mark.slow
-def test_rows_count_passages_that_a_brief_prompt_shortens_as_shown(system: System[Any]) -> None:
-    """A report called the retrieval of such runs useless, since no passage stood in a prompt letter by letter."""
-    (episode, *_) = play(system, "scripted", system.cases.test[:1])
-    acts = [record.effect for record in episode.trace if isinstance(record.effect, Act)]
-    assert all(act.facts["shown"].brief for act in acts)
-    found = [passage for lookup in lookup_rows(system, episode) for passage in lookup["found"]]
-    assert any(passage["shown"] and passage["text"] not in act.prompt for passage in found for act in acts)
-
-
 def test_every_variant_plays_and_has_numbers(system: System[Any]) -> None:
     scripted = ["scripted" if name == "ehr_rag" else f"scripted_{name}" for name in METHODS]
     assert list(system.variants) == [*METHODS, "ehr_rag_sft", "ehr_rag_base", *scripted, "label_sft", "usual", "counts"]
