@@ -190,9 +190,9 @@ def test_paths_are_no_patterns() -> None:
     for path, tree in modules().items():
         if path.parts[len(ROOT.parts)] == "benchmarks":
             continue
-        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
         for node in calls:
-            if node.func.attr not in FILES:
+            if not isinstance(node.func, ast.Attribute) or node.func.attr not in FILES:
                 continue
             in_memory = isinstance(node.args[0], ast.Name) and node.args[0].id == "lines"
             if not in_memory and not any(word.arg == "glob" for word in node.keywords):
