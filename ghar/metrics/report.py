@@ -328,7 +328,8 @@ def story(summary: Mapping[str, Any], about: ReportStyle, main: str | None) -> s
     """What was trained, on whom, and what stands beside it; "" without any variant."""
     if main is None:
         return ""
-    whose = {True: "generated patients", False: "real patients"}.get(summary.get("generated"), "patients")
+    generated = summary.get("generated")
+    whose = "patients" if generated is None else "generated patients" if generated else "real patients"
     counts, learns = summary.get("data") or {}, about.learns
     trained = counts.get("train samples")
     on = f" on {trained:,} {about.samples} of {whose}" if isinstance(trained, int) and learns else f" on {whose}"
