@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import TypedDict
 
@@ -30,6 +31,7 @@ BATCH = 100_000  # rows of a table that are judged at once
 ROW_GROUP = 250_000  # rows a reader of Parquet can skip when none is of the patients it looks for
 LAYOUT = 5  # of a cohort on disk (cache.py), and what cells are taken for here; part of the cache key
 YEARS = (1800, 2500)  # of every source, its shifts into the future and (MIMIC-III's oldest) the past included
+ALL_BELOW = "**"  # in a path: this folder and all below it
 STRANGE = "_strange_date"  # column of `SourceTable.rows`: whether a date of that row is outside of YEARS
 
 
@@ -346,12 +348,20 @@ def explain(table: SourceTable, error: Exception) -> BadInput:
     says neither row nor file."""
     if isinstance(error, OSError):
         return BadInput(f"{table.path} is cut short or damaged ({_first_line(error)}): copy the file again.")
-    for column, kind in table.columns.items():
-        bad = _first_bad_cell(table.path, column, kind)
+    for (column, kind), path in product(table.columns.items(), _files_of(table)):
+        bad = _first_bad_cell(path, column, kind)
         if bad is not None:
-            where = f"{table.path}, row {bad[0]} below the header, column {column}"
+            where = f"{path}, row {bad[0]} below the header, column {column}"
             return BadInput(f"{where}: {bad[1]!r} is not {_wanted(kind)}: correct that row.")
     return BadInput(f"{table.path} cannot be read ({_first_line(error)}): {_damage(table.path)}.")
+
+
+def _files_of(table: SourceTable) -> list[Path]:
+    """The file of a table, or the shards of MEDS's events, whose path says where they lie (data/**/*.parquet)."""
+    parts = table.path.parts
+    if ALL_BELOW not in parts:
+        return [table.path]
+    return sorted(Path(*parts[: parts.index(ALL_BELOW)]).rglob(table.path.name))
 
 
 def _first_bad_cell(path: Path, column: str, kind: pl.DataType) -> tuple[int, str] | None:
