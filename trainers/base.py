@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +35,7 @@ from ghar.trainers.sft.run import metrics_row, run_sft
 TEXTS = 500  # episodes whose prompts the tokenizer is made from
 LR = 4e-3
 AT_ONCE = 1000  # episodes tokenised together
+COLUMNS = 100  # of a terminal
 PACKAGED = "Base model of the package; trainer.base.seed={seed} makes it again."
 
 Log = Callable[[Mapping[str, Any]], None]
@@ -162,7 +164,8 @@ def build_base(config: Config, practice: DemoPretraining, log: Log) -> tuple[Any
     )
     trained: Any = result.model
     trained.config.base_replies = replies = on_main(lambda: compare_replies(trained, tokenizer, by_role))
-    on_main(lambda: print(f"Base model, of its exercises right: {replies_in_words(replies)}"))
+    about = f"Base model, of its exercises right: {replies_in_words(replies)}"
+    on_main(lambda: print(textwrap.fill(about, COLUMNS, subsequent_indent="  ")))
     return trained, tokenizer
 
 
