@@ -1,5 +1,6 @@
 """Text views fit their budget, drop the oldest first, and say what they dropped."""
 
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
@@ -102,14 +103,47 @@ VISIT = st.builds(lambda d, p, m: Visit(1, datetime(2180, 1, 1), d, p, m), CODES
 
 @given(st.lists(VISIT, min_size=1, max_size=6), st.sampled_from(["full", "compact"]), st.integers(9, 80))
 def test_view_is_the_longest_that_fits(visits, style, budget):
-    """Against a direct search: the fewest visits, then the fewest codes dropped, that fit the budget."""
+    """Against a direct search: the fewest visits, then the fewest codes dropped, that fit and show anything."""
     got = view(visits, style, budget)
     assert words(got.text) <= budget
-    everything = view(visits, style, 10_000).text.splitlines()
-    fits = [n for n in range(len(visits)) if words("\n".join(everything[n:])) <= budget]
-    if fits:
-        assert (got.dropped_visits, got.dropped_codes) == (fits[0], 0)
-        assert got.text == "\n".join(everything[fits[0] :])
+    last = len(visits) - 1
+    shown = [shown_codes(visit, style, n == last) for n, visit in enumerate(visits)]
+    place = max((n for n in range(len(visits)) if shown[n]), default=last)
+
+    def lines(first, codes):
+        """From visit `first` on, of which the first codes alone are shown."""
+        one = visits[first]
+        kept = {kind: tuple(c for k, c in codes if k == kind) for kind in ("diagnoses", "procedures", "medications")}
+        cut = [*visits[:first], replace(one, **kept), *visits[first + 1 :]]
+        return "\n".join(view(cut, style, 10_000).text.splitlines()[first:])
+
+    places = [(n, 0, lines(n, shown[n])) for n in range(place + 1)]
+    places += [
+        (place, cut, lines(place, shown[place][: len(shown[place]) - cut])) for cut in range(1, len(shown[place]))
+    ]
+    places += [(last, len(shown[place]) if place == last else 0, lines(last, ()))]
+    fitting = [found for found in places if words(found[2]) <= budget]
+    if places[-1] == fitting[0] and place < last:  # nothing fits above the empty ones: as many of those as fit
+        assert got.text in [lines(n, shown[n]) for n in range(place + 1, last + 1)]
     else:
-        assert got.dropped_visits == len(visits) - 1 and got.dropped_codes > 0
-        assert words(view(visits[-1:], style, 10_000).text) > budget
+        assert (got.dropped_visits, got.dropped_codes, got.text) == fitting[0]
+
+
+def shown_codes(visit, style, newest):
+    """(kind, code) of what a style shows of a visit, in its order."""
+    kinds = ["diagnoses", "procedures", "medications"]
+    if style == "compact":
+        kinds = ["diagnoses", "medications"] if newest else ["diagnoses"]
+    return [(kind, code) for kind in kinds for code in getattr(visit, kind)]
+
+
+def test_a_newest_visit_without_codes_leaves_room_for_the_one_before():
+    """As on a real chart before the first diagnosis of a stay: what is known of the patient stands in older visits."""
+    visits = (*VISITS, Visit(3, datetime(2180, 9, 1)))
+    for style, budget, text in (
+        ("full", 15, "Visit 2 of 3 (2180-05-01): Conditions: b; c.\nVisit 3 of 3 (2180-09-01): nothing recorded."),
+        ("compact", 4, "before: b\nnow: none"),
+    ):
+        got = view(visits, style, budget)
+        assert got.text == text and got.dropped_visits == 1 and got.dropped_codes > 0
+    assert view(visits, "full", 9).text == "Visit 3 of 3 (2180-09-01): nothing recorded."

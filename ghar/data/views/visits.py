@@ -17,8 +17,8 @@ Style = Literal["full", "compact"]
 
 @dataclass(frozen=True, slots=True)
 class TextView:
-    """The text, and what did not fit, oldest first: whole visits, codes and values of the newest visit, events, time
-    steps."""
+    """The text, and what did not fit, oldest first: whole visits, codes and values of the newest visit that has any,
+    events, time steps."""
 
     text: str
     dropped_visits: int = 0
@@ -35,9 +35,9 @@ def visit_list(
     patients who lies where, and the newest values (`ghar.data.findings`).
     compact: for small models: "disease a; drug b" of the newest visit, below one line of conditions for each older
     visit; no dates and no procedures, which cost tokens and carry no signal for such models.
-    The oldest visits are left out first; only a newest visit that is too long alone loses values and codes, from the
-    end of its last list on. `count` must not shrink when a text grows. Raises BadInput when not even an empty visit
-    fits.
+    The oldest visits are left out first; only the newest visit that shows anything loses values and codes where it is
+    too long, from the end of its last list on. `count` must not shrink when a text grows. Raises BadInput when not even
+    an empty visit fits.
     """
     return next(visit_lists([sample], name_of, style=style, budget=budget, count=count))
 
@@ -75,25 +75,54 @@ def fitted(
     if not visits or count(whole) <= budget:
         return TextView(whole)
     dropped = bisect_left(range(1, len(visits)), True, key=lambda n: count(text(visits[n:])) <= budget) + 1
-    if dropped < len(visits):
+    place = _newest_shown(visits, style)
+    if dropped <= place:
         return TextView(text(visits[dropped:]), dropped)
-    return cut_newest(visits, text, style, budget, count)
+    view = _cut(visits, place, text, style, budget, count)
+    if view is None and dropped < len(visits):  # nothing of it fits above the empty ones
+        return TextView(text(visits[dropped:]), dropped)
+    if view is None:
+        raise BadInput(f"A budget of {budget} tokens is too small for a visit without codes: raise the budget.")
+    return view
 
 
-def cut_newest(
+def _newest_shown(visits: Sequence[Visit], style: str) -> int:
+    """The place of the newest visit whose words show anything, else of the newest one: before the first diagnosis of a
+    stay is known, what is known of the patient stands in older ones."""
+    last = len(visits) - 1
+    return next((n for n in range(last, -1, -1) if _size(_shown_lists(visits[n], style, n == last))), last)
+
+
+def _cut(
     visits: Sequence[Visit],
+    place: int,
     text: Callable[[Sequence[Visit]], str],
     style: str,
     budget: int,
     count: Callable[[str], int],
-) -> TextView:
-    """The newest visit alone, with as many of its codes and values as fit."""
-    newest = replace(visits[-1], procedures=(), values=()) if style == "compact" else visits[-1]
-    total = len(newest.diagnoses) + len(newest.procedures) + len(newest.medications) + len(newest.values)
-    cut = bisect_left(range(total + 1), True, key=lambda n: count(text([_first(newest, total - n)])) <= budget)
-    if cut > total:
-        raise BadInput(f"A budget of {budget} tokens is too small for a visit without codes: raise the budget.")
-    return TextView(text([_first(newest, total - cut)]), len(visits) - 1, cut)
+) -> TextView | None:
+    """The visits from `place` on, with as many codes and values of the first of them as fit; None where none does and
+    others follow, or where not even an empty visit fits."""
+    later = visits[place + 1 :]
+    one = _shown_lists(visits[place], style, not later)
+    total = _size(one)
+    cut = bisect_left(range(total + 1), True, key=lambda n: count(text([_first(one, total - n), *later])) <= budget)
+    if cut > total or (later and cut == total):
+        return None
+    return TextView(text([_first(one, total - cut), *later]), place, cut)
+
+
+def _shown_lists(visit: Visit, style: str, newest: bool) -> Visit:
+    """The visit with the lists alone that its words show."""
+    if style == "full":
+        return visit
+    if style == "kare":
+        return replace(visit, values=())
+    return replace(visit, procedures=(), values=(), medications=visit.medications if newest else ())
+
+
+def _size(visit: Visit) -> int:
+    return len(visit.diagnoses) + len(visit.procedures) + len(visit.medications) + len(visit.values)
 
 
 def _first(visit: Visit, n: int) -> Visit:
