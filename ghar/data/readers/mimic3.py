@@ -3,7 +3,8 @@
 One pass per table. A row is kept, or dropped by a rule that is named and counted in `Cohort.counts`, as in mimic4.py,
 whose rules for admissions, ICU stays and drugs' names hold here too. What is different in MIMIC-III:
 
-codes          all diagnoses and procedures are ICD-9, known from the discharge on (trap 2).
+codes          all diagnoses and procedures are ICD-9, known from the discharge on (trap 2). A code that the dictionary
+               lacks is named by those that it was divided into (code_families.py).
 prescriptions  have dates only: the time is the day's midnight, as in the source, and a drug counts as known at the last
                second of that day (trap 3), at discharge where there is no date.
 labevents      say when a sample was drawn and not when its result was stored: `recorded` is the former, so a cut by
@@ -21,6 +22,7 @@ from pathlib import Path
 import polars as pl
 
 from ghar.data.cohort import Cohort
+from ghar.data.readers.code_families import family_names
 from ghar.data.readers.columns import open_declared
 from ghar.data.readers.deaths import deaths_after_discharge
 from ghar.data.readers.events import (
@@ -60,7 +62,8 @@ from ghar.data.readers.tables import find_table, sift, sift_large
 from ghar.data.readers.vitals import MIMIC_LABS, mimic_charts, vital_names, vitals_of_labs
 from ghar.progress import progress
 
-VERSION = "mimic3-5"  # part of the cache key: raise it when a rule changes
+DIAGNOSIS, PROCEDURE = 3, 2  # characters of the shortest code
+VERSION = "mimic3-6"  # part of the cache key: raise it when a rule changes
 TABLES = (
     "patients",
     "admissions",
@@ -123,7 +126,8 @@ def _read(root: Path, name: str, charts: bool, more: Sequence[str], work: Path) 
             parts.append(events)
             counts |= part_counts
         events = in_order(parts, work)
-        codes, part_counts = code_table(events, [*names, vital_names(), COMMON_NAMES], OWN_NAMES)
+        families = [family_names(names[0], DIAGNOSIS), family_names(names[1], PROCEDURE)]
+        codes, part_counts = code_table(events, [*names, vital_names(), COMMON_NAMES, *families], OWN_NAMES)
     credentialed = not is_open_demo("mimic3", root, tables_read(charts, more))
     return Cohort(name, events, codes, visits, credentialed=credentialed, counts=counts | part_counts)
 

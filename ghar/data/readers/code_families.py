@@ -1,0 +1,46 @@
+"""Names of codes that a dictionary lacks because they were divided: what they became is in it.
+
+MIMIC-III's D_ICD_DIAGNOSES is of one year, its stays of twelve: of the open demo 45 of 1,761 diagnoses have a code that
+was divided before that year, as 585 (chronic kidney disease) was into 585.1 to 585.9. Such a code means one of those
+that it was divided into, and its name says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+LISTED = 4  # names at most; of more codes one name and their number
+
+
+def family_names(titles: pl.DataFrame, shortest: int) -> pl.DataFrame:
+    """Name each code that `titles` lacks by the codes that begin with it.
+
+    titles: code ("ICD9CM/5851") and description. shortest: characters of the shortest code. Returns the same columns:
+    the names of the next finer codes, in their order, joined by "or"; of more than `LISTED` the one that says
+    unspecified, else the last, which is the residual one, and how many there are.
+    """
+    named = titles.unique("code", keep="first").sort("code")
+    vocabulary, local = named["code"].str.extract("^([^/]*/)"), named["code"].str.replace("^[^/]*/", "")
+    finer = named.with_columns(vocabulary=vocabulary, local=local, length=local.str.len_chars())
+    longest: int = finer["length"].cast(pl.Int64).max() or 0  # pyright: ignore[reportAssignmentType]
+    parts = [
+        finer.filter(pl.col("length") > size).with_columns(code=pl.col("vocabulary") + pl.col("local").str.head(size))
+        for size in range(shortest, longest)
+    ]
+    if not parts:
+        return titles.clear()
+    lacking = pl.concat(parts).join(named, on="code", how="anti")
+    next_finer = lacking.filter(pl.col("length") == pl.col("length").min().over("code"))
+    families = next_finer.group_by("code", maintain_order=True).agg("description")
+    names = [family_name(one) for one in families["description"].to_list()]
+    return families.with_columns(description=pl.Series(names, dtype=pl.String)).select(titles.columns)
+
+
+def family_name(names: Sequence[str]) -> str:
+    """The name of a code that was divided into codes of these names, in the order of their codes."""
+    if len(names) <= LISTED:
+        return " or ".join(names)
+    usual = next((name for name in names if "unspecified" in name.lower()), names[-1])
+    return f"{usual}, or another of {len(names)} kinds"

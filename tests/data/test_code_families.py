@@ -1,0 +1,65 @@
+"""Codes that a dictionary lacks are named by the finer codes that it has."""
+
+from collections import defaultdict
+
+import polars as pl
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ghar.data.readers.code_families import LISTED, family_name, family_names
+from ghar.data.readers.mimic3 import DIAGNOSIS, read_titles
+
+KIDNEY = {
+    "5851": "Kidney disease, stage 1", "5852": "Kidney disease, stage 2", "5853": "Kidney disease, stage 3",
+    "5854": "Kidney disease, stage 4", "5859": "Kidney disease, unspecified",
+}  # fmt: skip
+
+
+def table(titles):
+    rows = {f"ICD9CM/{code}": name for code, name in titles.items()}
+    return pl.DataFrame(
+        {"code": list(rows), "description": list(rows.values())}, schema={"code": str, "description": str}
+    )
+
+
+def names_of(titles):
+    return dict(family_names(table(titles), DIAGNOSIS).rows())
+
+
+def test_a_divided_code_means_one_of_the_codes_that_it_was_divided_into():
+    assert names_of({"27651": "Dehydration", "27650": "Volume depletion", "276": "Disorders of fluid"}) == {
+        "ICD9CM/2765": "Volume depletion or Dehydration"
+    }
+    assert names_of(KIDNEY) == {"ICD9CM/585": "Kidney disease, unspecified, or another of 5 kinds"}
+    assert names_of({}) == {} and names_of({"585": "x"}) == {}
+
+
+def test_of_many_codes_the_residual_one_stands_for_them():
+    names = [f"kind {i}" for i in range(LISTED + 1)]
+    assert family_name(names) == f"kind {LISTED}, or another of {LISTED + 1} kinds"
+    assert family_name(names[:LISTED]) == "kind 0 or kind 1 or kind 2 or kind 3"
+
+
+@given(st.dictionaries(st.text("019", min_size=3, max_size=5), st.text("ab", min_size=1, max_size=2), max_size=12))
+def test_families_equal_a_direct_search(titles):
+    families = defaultdict(list)
+    for code in sorted(titles):
+        for size in range(DIAGNOSIS, len(code)):
+            families[code[:size]].append(code)
+    expected = {}
+    for prefix, codes in families.items():
+        shortest = min(map(len, codes))
+        if prefix not in titles:
+            expected[f"ICD9CM/{prefix}"] = family_name([titles[c] for c in codes if len(c) == shortest])
+    assert names_of(titles) == expected
+
+
+def test_the_demo_has_no_diagnosis_without_a_name(mimic3_cohort, shared_data):
+    """45 of 1,761 had none, chronic renal failure among them."""
+    names = mimic3_cohort.names()
+    nameless = {code for code, name in names.items() if code.startswith("ICD9CM/") and code.endswith(f"/{name}")}
+    assert not nameless
+    assert names["ICD9CM/585"] == "Chronic kidney disease, unspecified, or another of 7 kinds"
+    assert names["ICD9CM/2765"] == "Volume depletion, unspecified or Dehydration or Hypovolemia"
+    diagnoses, _ = read_titles(shared_data / "mimic-iii-demo-1.4")
+    assert not set(family_names(diagnoses, DIAGNOSIS)["code"]) & set(diagnoses["code"])
