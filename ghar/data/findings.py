@@ -248,7 +248,7 @@ def _kinds_of_events(cohort: Cohort) -> dict[int, str]:
     """Stay -> kind of admission by the codes of MIMIC_IV_MEDS, "HOSPITAL_ADMISSION//EW EMER.//EMERGENCY ROOM"."""
     kind = pl.col("code").str.extract(r"^HOSPITAL_ADMISSION//([^/]+)")
     rows = cohort.scan().select("visit_id", kind=kind).drop_nulls().collect(engine="streaming")
-    return {visit: f"{kind} admission" for visit, kind in rows.iter_rows()}
+    return {visit: _admission(kind) for visit, kind in rows.iter_rows()}
 
 
 def _kinds(root: Path) -> dict[int, str]:
@@ -259,6 +259,11 @@ def _kinds(root: Path) -> dict[int, str]:
         if kind not in _there(root, source, name):
             continue
         rows = open_declared(root, source, name, [stay, kind]).rows.drop_nulls().collect()
-        words = "from {}" if source is EICU else "{} admission"
-        return {one: words.format(" ".join(text.split())) for one, text in rows.iter_rows() if text.strip()}
+        words = "from {}".format if source is EICU else _admission
+        return {one: words(" ".join(text.split())) for one, text in rows.iter_rows() if text.strip()}
     return {}
+
+
+def _admission(kind: str) -> str:
+    """The kind in words: "EW EMER." says less of what it is than "SURGICAL SAME DAY ADMISSION"."""
+    return kind if kind.lower().endswith("admission") else f"{kind} admission"

@@ -56,6 +56,14 @@ def test_what_is_known_at_the_prediction_is_shown(charts: Path) -> None:
     assert "(2150-01-01, 61-year-old woman" in text_of(sample)
 
 
+def test_a_kind_that_is_called_an_admission_is_not_called_so_twice(charts: Path) -> None:
+    table = charts / "hosp/admissions.csv"
+    table.write_text(table.read_text().replace("EW EMER.", "SURGICAL SAME DAY ADMISSION"))
+    cohort = read_mimic4(charts)
+    sample = with_findings(make_samples(cohort, "dec", leakage="strict")[1], cohort, charts)[0]
+    assert sample.history[0].about == "61-year-old woman, SURGICAL SAME DAY ADMISSION, MICU, day 2"
+
+
 def test_a_fluid_that_the_label_names_is_not_repeated(charts: Path) -> None:
     """151 of MIMIC-IV's 1,622 items are labelled so."""
     items = charts / "hosp/d_labitems.csv"
