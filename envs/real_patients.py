@@ -27,10 +27,15 @@ def is_real(records: Records) -> bool:
     return records.world is None
 
 
-def refuse(rule: str, others: Sequence[str] = ()) -> Policy:
-    """Raise BadInput in place of a rule that knows generated patients alone. others: variants that can be played."""
+def refuse(rule: str) -> Policy:
+    """Raise BadInput in place of a rule that knows generated patients alone."""
+    raise BadInput(_refusal(rule, ()))
+
+
+def _refusal(rule: str, others: Sequence[str]) -> str:
+    """Say why a rule is not played. others: variants that can be."""
     names = f" ({', '.join(others)})" if others else ""
-    raise BadInput(
+    return (
         f"{rule} knows the grades of the demo world and nothing of these patients: evaluate other variants{names}, and "
         "for training set trainer.warmup.teacher to the folder, hub name or server (model@http://host:8000/v1) of a "
         "model, or leave it at scripted, which teaches such patients by their labels alone."
@@ -45,17 +50,21 @@ def without_rules(made: System[Any], records: Records, labels: Callable[[Reader]
 
 def _without_rules(made: System[Any], records: Records, labels: Callable[[Reader], SftExamples]) -> System[Any]:
     listed = tuple(name for name in made.listed if made.variants[name].who not in made.fixed)
-    fixed: Mapping[str, Callable[[], Policy]] = {
-        name: partial(refuse, f"The rule-based {name} of system={made.name}", listed) for name in made.fixed
-    }
+    reasons = {name: _refusal(f"The rule-based {name} of system={made.name}", listed) for name in made.fixed}
+    refused = {name: reasons[variant.who] for name, variant in made.variants.items() if variant.who in reasons}
+    fixed: Mapping[str, Callable[[], Policy]] = {name: partial(_raise, reason) for name, reason in reasons.items()}
     own = made.training
     examples = partial(_labelled, labels) if records.config.trainer.warmup.teacher == SCRIPTED else None
     training = Training(examples=own.examples or examples, stages=own.stages, shaping=own.shaping, texts=own.texts)
     decisions = partial(_no_decisions, made.name) if made.truth.decisions is not None else None
     return replace(
-        made, fixed=fixed, training=training, report=replace(made.report, listed=listed),
+        made, fixed=fixed, refused=refused, training=training, report=replace(made.report, listed=listed),
         truth=replace(made.truth, decisions=decisions),
     )  # fmt: skip
+
+
+def _raise(reason: str) -> Policy:
+    raise BadInput(reason)
 
 
 def _labelled(labels: Callable[[Reader], SftExamples], reader: Reader) -> SftExamples:

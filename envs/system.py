@@ -234,6 +234,7 @@ class System(Generic[R]):
     variants: by name, in the order of tables; main: the one that is trained, and that others are compared with.
     read_by: the same system for another reader: its texts cut to a budget, its corpus with an engine to ask.
     fixed: policies by name that are no language model. decides: roles whose reply is the prediction.
+    refused: variants by name that these patients cannot be asked about, with the sentence that says why.
     prepare: what a variant has to learn before it is played, from the policy that will play it.
     partitions: of the corpus, where it has some (GHAR may ask it: system.sources).
     """
@@ -251,6 +252,7 @@ class System(Generic[R]):
     _: KW_ONLY
     read_by: Callable[[Reader], System[R]]
     fixed: Mapping[str, Callable[[], Policy]] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
     decides: tuple[str, ...] = ("predict",)
     prepare: Callable[[Variant, Policy], Variant] = lambda variant, policy: variant
     partitions: Sequence[Any] = ()
@@ -278,7 +280,9 @@ class System(Generic[R]):
         return tuple(self.variants if self.report.listed is None else self.report.listed)
 
     def variant(self, name: str) -> Variant:
-        """BadInput, with all names and the nearest, for one that it has not."""
+        """BadInput, with all names and the nearest, for one that it has not, and for one that is refused."""
+        if name in self.refused:
+            raise BadInput(self.refused[name])
         if name not in self.variants:
             raise BadInput(_unknown_variant(self.name, name, list(self.variants)))
         return self.variants[name]

@@ -41,6 +41,11 @@ def test_a_rule_refuses_and_labels_alone_are_taught(real, name: str) -> None:
     with pytest.raises(BadInput, match=REFUSED) as refused:
         made.fixed[RULES[name]]()
     assert f"evaluate other variants ({', '.join(made.listed)})" in str(refused.value)
+    ruled = [variant for variant in made.variants.values() if variant.who == RULES[name]]
+    for variant in ruled:  # what eval.variants names is looked up before the training begins
+        with pytest.raises(BadInput, match=REFUSED):
+            made.variant(variant.name)
+    assert ruled and made.variant(made.main)
     assert made.listed and not [variant for variant in made.listed if made.variants[variant].who in made.fixed]
     assert made.training.examples is not None
     examples = made.read_by(WORDS).training.examples(WORDS)  # type: ignore[misc]
