@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from dataclasses import dataclass
 from typing import Literal
@@ -43,6 +44,14 @@ def this_device() -> Device:
     import psutil
 
     return Device("cpu", psutil.virtual_memory().total)
+
+
+def name_accelerator() -> None:
+    """Name DeepSpeed's accelerator where nothing else does, before a library looks at an installed DeepSpeed: it would
+    guess, and warn on the screen of a machine without a GPU."""
+    import torch
+
+    os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
 
 
 def planned_for(text: str) -> tuple[int, Device]:

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ghar.device import name_accelerator
 from ghar.errors import BadInput
 from ghar.seal import sound
 from ghar.storage import new_folder
@@ -87,6 +88,7 @@ def _convert(file: Path, folder: Path) -> None:
     was read from quantised weights."""
     import torch
 
+    name_accelerator()
     from ghar.llm import import_transformers  # noqa: F401
 
     # isort: split
@@ -96,7 +98,7 @@ def _convert(file: Path, folder: Path) -> None:
     bars.disable_progress_bar()
     given: dict[str, Any] = {"gguf_file": file.name}
     try:
-        with _opened_once():
+        with _opened_once(), _without_bar():
             tokenizer = AutoTokenizer.from_pretrained(file.parent, **given)
             read = AutoModelForCausalLM.from_pretrained(file.parent, dtype=torch.float32, **given)
     except (OSError, ValueError, KeyError, NotImplementedError) as error:
@@ -129,3 +131,16 @@ def _opened_once() -> Iterator[None]:
     finally:
         for name, value in before.items():
             setattr(gguf, name, value)
+
+
+@contextmanager
+def _without_bar() -> Iterator[None]:
+    """The seconds that this takes have a sentence before them; transformers' own bar has no key that turns it off."""
+    from transformers import modeling_gguf_pytorch_utils as reading
+
+    before = reading.tqdm
+    reading.tqdm = lambda tensors, **about: tensors  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        yield
+    finally:
+        reading.tqdm = before

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +46,18 @@ def test_the_weights_of_the_package_are_converted_once(folder: str) -> None:
     assert shown.startswith("<|im_start|>system\n") and shown.endswith("<|im_end|>\n<|im_start|>assistant\n")
     (reply,) = HFEngine(model, tokenizer).generate([Request("What is the capital of France?", 24, temperature=0)])
     assert "Paris" in reply.text and reply.finish_reason == "stop"
+
+
+@pytest.mark.slow
+@needs_smollm2
+def test_a_conversion_shows_one_sentence(tmp_path: Path) -> None:
+    """No bar of transformers, and no guess of an installed DeepSpeed at what the machine is."""
+    script = f"import pathlib, ghar.llm.gguf as gguf\ngguf.local_model({NAME!r}, pathlib.Path({str(tmp_path)!r}))"
+    without = {name: value for name, value in os.environ.items() if name != "DS_ACCELERATOR"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, env=without)
+    shutil.rmtree(tmp_path / "models")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) == 1 and " is converted once, into " in done.stdout
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 import torch
 import torch.distributed as dist
 
+from ghar.device import name_accelerator
 from ghar.errors import BadInput
 from ghar.trainers.runs.values import from_bytes, to_bytes
 
@@ -37,8 +38,7 @@ def together(stage: int | None) -> Iterator[None]:
     the model; Ray Train's of a single worker would have vLLM look for these variables. Nor does process 0 when all
     have left. BadInput where DeepSpeed is asked for without torchrun or is not installed.
     """
-    # named before accelerate looks at an installed DeepSpeed, which would otherwise guess, and say so on the screen
-    os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
+    name_accelerator()
     if stage is not None:
         _check_deepspeed()
     elif world_asked() == 1:
