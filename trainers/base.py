@@ -34,6 +34,7 @@ from ghar.trainers.sft.run import metrics_row, run_sft
 
 TEXTS = 500  # episodes whose prompts the tokenizer is made from
 LR = 4e-3
+ORDER = "one by one"  # how exercises are drawn; equal ones stood in one step for two days (c99139e0)
 AT_ONCE = 1000  # episodes tokenised together
 COLUMNS = 100  # of a terminal
 PACKAGED = "Base model of the package; trainer.base.seed={seed} makes it again."
@@ -138,7 +139,7 @@ def base_key(config: Config, practice: DemoPretraining) -> str:
     """A name for the base model that changes with everything it is made from."""
     model, base = config.model, config.trainer.base
     shape = model.hidden, model.layers, HEADS, model.vocab
-    recipe = {"steps": base.steps, "batch": base.batch, "lr": LR, "seed": base.seed}
+    recipe = {"steps": base.steps, "batch": base.batch, "lr": LR, "seed": base.seed, "order": ORDER}
     return f"{derive_seed(practice.key, shape, recipe):016x}"
 
 
@@ -158,7 +159,7 @@ def build_base(config: Config, practice: DemoPretraining, log: Log) -> tuple[Any
     by_role = _by_role(tokenizer, made)
     pairs = _drawn(by_role, made.shares, base.steps * base.batch, seed)
     micro_batch, longest = config.trainer.warmup.micro_batch, config.model.max_length
-    settings = SFTSettings(base.steps, base.batch, LR, micro_batch, max_length=longest, seed=seed)
+    settings = SFTSettings(base.steps, base.batch, LR, micro_batch, max_length=longest, grouped=False, seed=seed)
     result = run_sft(
         model, tokenizer, pairs, settings, log=lambda *row: log(metrics_row("base", *row)), title="Base model"
     )

@@ -149,6 +149,28 @@ def test_pairs_of_one_record_stay_in_one_step():
     assert sorted(order[:12]) == sorted(order[12:]) == list(range(12))
 
 
+def test_equal_pairs_are_in_different_groups():
+    """Exercises of a base model stand in its pairs three times: together they were a third of a step's exercises."""
+    pairs = families() * 3
+    groups = groups_of(pairs, 8)
+    assert sorted(i for group in groups for i in group) == list(range(36))
+    assert all(len({i % 12 for i in group}) == len(group) for group in groups)
+    assert max(map(len, groups)) == 2 and groups[: len(groups) // 3] == groups_of(families(), 8)
+
+
+def test_a_model_made_from_nothing_draws_its_pairs_one_by_one(monkeypatch):
+    from ghar.trainers.sft import packing
+
+    def drawn(grouped: bool) -> int:
+        asked = []
+        with monkeypatch.context() as patch:
+            patch.setattr(packing, "groups_of", lambda *given: asked.append(given) or ())
+            run_sft(tiny_model(), tiny_tokenizer(), pairs(), replace(SETTINGS, steps=1, grouped=grouped))
+        return len(asked)
+
+    assert (drawn(False), drawn(True)) == (0, 1)
+
+
 @pytest.mark.parametrize("weights", [False, True])
 @pytest.mark.parametrize("finetune", ["full", "lora"])
 def test_what_pairs_share_is_read_once_and_changes_no_gradient(monkeypatch, finetune, weights):

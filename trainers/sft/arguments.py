@@ -21,6 +21,8 @@ class SFTSettings:
     warmup: share of the steps it rises over before it falls to zero as `schedule` says; weight_decay, max_grad_norm: as
     named; max_length: tokens, longer pairs are refused; log_every: steps a point of the loss curve covers, and after
     which the validation loss is computed;
+    grouped: whether pairs that begin alike are trained on in one step, which then reads less and is mixed less: not for
+    a model that is made from nothing, which such steps keep from learning to read;
     finetune: "full", or "lora" with rank and alpha, merged into the model at the end; deepspeed: what several
     processes share out; dtype: of the model's weights."""
 
@@ -34,6 +36,7 @@ class SFTSettings:
     max_grad_norm: float = 1.0
     max_length: int = 4096
     log_every: int = 20
+    grouped: bool = True
     finetune: Literal["full", "lora"] = "full"
     rank: int = 16
     alpha: int = 32

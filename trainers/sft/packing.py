@@ -3,6 +3,7 @@ tree, in which what they share stands once, as in reinforcement learning (ghar.t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -31,11 +32,30 @@ class PackedPairs:
 
 
 def groups_of(pairs: Sequence[TokenExample], batch_size: int) -> list[list[int]]:
-    """Pairs that begin alike, by index, in groups that are trained on in one step; () alone."""
+    """Pairs that begin alike, by index, in groups that are trained on in one step; () alone.
+
+    Equal pairs are in different groups: a step that has an exercise three times learns less than from three exercises.
+    """
     texts = [np.array([*pair.prompt_ids, *pair.completion_ids], np.int64) for pair in pairs]
     most = max(1, batch_size // DISTINCT)
-    groups = (group for group, _ in prefix_groups(texts, most * max(map(len, texts))))
-    return [group[start : start + most] for group in groups for start in range(0, len(group), most)]
+    groups: list[list[int]] = []
+    for layer in _distinct(texts):
+        alike = (group for group, _ in prefix_groups([texts[i] for i in layer], most * max(map(len, texts))))
+        groups += [[layer[i] for i in group[n : n + most]] for group in alike for n in range(0, len(group), most)]
+    return groups
+
+
+def _distinct(texts: Sequence[np.ndarray]) -> list[list[int]]:
+    """Indices of the texts in layers without two equal ones: the first of each, the second of each, and so on."""
+    layers: list[list[int]] = []
+    seen: Counter[bytes] = Counter()
+    for i, text in enumerate(texts):
+        place = seen[key := text.tobytes()]
+        seen[key] += 1
+        if place == len(layers):
+            layers.append([])
+        layers[place].append(i)
+    return layers
 
 
 def repacked(batches: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

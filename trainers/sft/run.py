@@ -94,7 +94,7 @@ def run_sft(
     for some in (pairs, valid) if valid else (pairs,):  # weights are no business of the validation loss
         _check(some, cfg)
     lengths = [len(p.prompt_ids) + len(p.completion_ids) for p in pairs]
-    groups = groups_of(pairs, cfg.batch_size) if can_share(model) else ()
+    groups = groups_of(pairs, cfg.batch_size) if cfg.grouped and can_share(model) else ()
     origin = "" if keep is None else _origin(pairs, valid, cfg)
     start_from = None if keep is None else on_main(lambda: _newest(keep, origin))
     if has_masters(cfg):
