@@ -11,6 +11,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 EVERY = 30.0  # seconds between two lines of a step, where no bar can be shown
+_under_way: dict[str, Callable[..., None]] = {}  # `advance` of each step, by description
 
 
 @contextmanager
@@ -32,8 +33,12 @@ def progress(total: int | None, description: str, unit: str = "") -> Iterator[Ca
 
     On a terminal a bar is shown while the step runs and removed after it; elsewhere a line comes every `EVERY` seconds
     ("Build index: 13 of 27 texts, 2 min left"). In both cases stderr gets one line ("Build index: 27 texts in 3.1 s")
-    when the step ends, and none when it fails. unit: what is counted, in the plural.
+    when the step ends, and none when it fails. unit: what is counted, in the plural. A step inside one of the same
+    description, which is done part by part, counts for that one and shows nothing of its own.
     """
+    if description in _under_way:
+        yield _under_way[description]
+        return
     done = 0
     first: tuple[float, int] | None = None  # when the first parts were done, and how many; getting ready has no pace
     start = printed = time.monotonic()
@@ -53,7 +58,11 @@ def progress(total: int | None, description: str, unit: str = "") -> Iterator[Ca
                 line = f"{description}: {done}" + ("" if total is None else f" of {total}") + counted
                 print(line + (f", {left}" if left else ""), file=sys.stderr, flush=True)
 
-        yield advance
+        _under_way[description] = advance
+        try:
+            yield advance
+        finally:
+            del _under_way[description]
     if not silent:
         print(f"{description}: {done}{counted} in {time.monotonic() - start:.1f} s", file=sys.stderr, flush=True)
 

@@ -53,3 +53,13 @@ def test_a_long_step_says_how_far_it_is_where_no_one_sees_a_bar(capsys, monkeypa
 )
 def test_what_is_left_in_words(spent, done, words):
     assert left_of(spent, done, 10 - done) == words and left_of(spent, 0, 10) == ""
+
+
+def test_parts_of_a_step_are_one_step(capsys):
+    with progress(5, "Evaluating kare", "episodes"):
+        for part in ([1, 2, 3], [4, 5]):
+            assert list(track(part, "Evaluating kare", unit="episodes")) == part
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("Evaluating kare: 5 episodes in ")
+    list(track([1], "Evaluating kare"))
+    assert capsys.readouterr().err.startswith("Evaluating kare: 1 in ")

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from ghar.metrics.runfolder import read_lines, write_lines, write_whole
+from ghar.progress import progress
 from ghar.trainers.runs.distributed import on_main, rank, world
 
 LEAST, MOST = 64, 32  # cases of a part, so that an engine's batches are filled; parts that would be enough
@@ -35,19 +37,24 @@ def play_parts(
     parts: Sequence[Sequence[Any]],
     make: Callable[[Sequence[Any]], Sequence[Any]],
     ready: Callable[[], object] = lambda: None,
+    title: str = "",
 ) -> None:
     """Write folder/NUMBER.jsonl, the JSON objects that `make` gives of each part's cases, where it is not there yet.
 
     Every process calls it with the same arguments and takes its share of the parts; when it returns all are there, for
-    processes that see the same disk. ready: what all processes do together first, where anything is left.
+    processes that see the same disk. ready: what all processes do together first, where anything is left. title: under
+    which `make` shows its progress, and all parts are shown as one step.
     """
     left = on_main(lambda: [i for i in range(len(parts)) if not part_file(folder, i).is_file()])
     if done := len(parts) - len(left):
         on_main(lambda: print(f"{folder.name}: {done} of {len(parts)} parts were finished by an earlier start."))
     if left:
         ready()
-    for i in left[rank() :: world()]:
-        write_lines(part_file(folder, i), make(parts[i]))
+    own = left[rank() :: world()]
+    cases = sum(len(parts[i]) for i in own)
+    with progress(cases, title, "episodes") if title and own else nullcontext():
+        for i in own:
+            write_lines(part_file(folder, i), make(parts[i]))
     on_main(lambda: None)  # the others are done, too: it waits as long as a phase may take
 
 

@@ -40,12 +40,13 @@ class EvaluationRun:
         folder = self.home / (variant.name if split == "test" else f"{variant.name}-{split}")
         prepared: list[Variant] = []
 
+        def ready() -> None:  # may take long, and is for nothing where all has been played
+            prepared.append(self.system.prepare(variant, policy))
+
         def make(cases: Sequence[Any]) -> list[Row]:
-            if not prepared:  # which may take long, and is for nothing where all has been played
-                prepared.append(self.system.prepare(variant, policy))
             return _score(self.system, self.config, prepared[0], policy, split, cases, self.running, ranker)
 
-        play_parts(folder, parts, make)
+        play_parts(folder, parts, make, ready, _title(split, variant))
         return partial(rows_in, folder, parts)
 
     def fitted(self, variant: Variant, policy: Policy, ranker: Ranker) -> dict[str, float]:
@@ -93,6 +94,10 @@ def score(
     return _score(system, config, variant, policy, split, getattr(system.cases, split)[:most], running, ranker)
 
 
+def _title(split: str, variant: Variant) -> str:
+    return f"{TITLES[split]} {variant.name}"
+
+
 def _score(
     system: System[Any],
     config: Config,
@@ -105,6 +110,6 @@ def _score(
 ) -> list[Row]:
     """The rows of some cases of a split, played by a variant that is prepared."""
     stage = stage_of(system, variant, config)
-    episodes = play(stage, cases, policy, seed=config.seed, title=f"{TITLES[split]} {variant.name}")
+    episodes = play(stage, cases, policy, seed=config.seed, title=_title(split, variant))
     rewards = [reward_of(system, e, case, running) for e, case in zip(episodes, cases, strict=True)]
     return rows_of(system, variant, cases, episodes, rewards, split, ranker)
