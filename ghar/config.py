@@ -179,8 +179,9 @@ class RetrieverConfig:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    kind: Literal["demo", "pretrained"]  # demo: a small Qwen2 built on the spot
-    path: str | None  # pretrained: folder or hub name, a GGUF file, or package:NAME for one in a Python package
+    # of a pretrained model: folder or hub name, a GGUF file, or package:NAME for one in a Python package; null: the
+    # demo's, a small Qwen2 built on the spot
+    path: str | None
     system_message: str | None  # before every prompt, if the chat template shows one; null: the template's own
     template_arguments: dict[str, Any] | None  # of the chat template, as {enable_thinking: false}
     dtype: Literal["float32", "bfloat16", "auto"]  # of weights and computation; auto: bfloat16 where it is quick
@@ -190,6 +191,11 @@ class ModelConfig:
     hidden: Count | None  # demo: width; null for a pretrained model, here and below
     layers: Count | None  # demo: layers
     vocab: Annotated[int, Range(256)] | None  # demo: size limit of its tokenizer
+
+    @property
+    def kind(self) -> Literal["demo", "pretrained"]:
+        """demo: a small Qwen2 built on the spot."""
+        return "demo" if self.path is None else "pretrained"
 
     @property
     def lora_alpha(self) -> int:

@@ -179,7 +179,7 @@ def _teacher(config: Config, shape: ModelShape) -> ModelShape | None:
         return None
     if name == config.model.path:
         return shape
-    return shape_of(replace(config, model=replace(config.model, kind="pretrained", path=name)))
+    return shape_of(replace(config, model=replace(config.model, path=name)))
 
 
 def _folded(config: Config, shape: ModelShape) -> float:

@@ -93,8 +93,11 @@ def _engine(engine: dict[str, Any] | None, ray: dict[str, Any] | None) -> None:
 
 
 def _model(model: dict[str, Any] | None) -> None:
-    if model is not None and model.pop("finetune", None) == "full":
+    if model is None:
+        return
+    if model.pop("finetune", None) == "full":
         model["lora_rank"] = None
+    model.pop("kind", None)  # "demo" wherever model.path is null, as contradictions between the two were refused
 
 
 def _rl(rl: dict[str, Any] | None) -> None:
