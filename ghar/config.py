@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Protocol
 
@@ -235,8 +236,16 @@ class EnvConfig:
     prompts: Literal["compact", "full"]  # template set: compact for small models
     # free: replies are read as they are; chosen: the model chooses among the options what its words leave open
     decisions: Literal["free", "chosen"]
+    # by role, tokens that a reply may have, at least 1, as {summarise: 192}; null, and roles that are left out: as the
+    # prompt files have it
+    reply_tokens: dict[str, int] | None
     history_tokens: Count  # budget of the patient text
     in_flight: Count  # episodes running at once
+
+    @property
+    def budgets(self) -> Mapping[str, int]:
+        """Tokens of a reply, by role, that a run sets in place of the prompt files'."""
+        return self.reply_tokens or {}
 
 
 @dataclass(frozen=True)

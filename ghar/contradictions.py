@@ -166,6 +166,12 @@ def _model_contradictions(c: Config) -> Iterator[str]:
             f"env.history_tokens={c.env.history_tokens} leaves no room in model.max_length={c.model.max_length}, which "
             "holds the rest of a prompt and its reply too: lower the first or raise the second."
         )
+    elif c.env.history_tokens + (longest := max(c.env.budgets.values(), default=0)) >= c.model.max_length:
+        yield (
+            f"env.reply_tokens lets a reply have {longest} tokens, and with env.history_tokens={c.env.history_tokens} "
+            f"no room is left for the rest of a prompt in model.max_length={c.model.max_length}: lower the first or "
+            "raise the last."
+        )
     shape = {"hidden": c.model.hidden, "layers": c.model.layers, "vocab": c.model.vocab}
     if c.model.kind == "demo":
         missing = [f"model.{name}" for name, size in shape.items() if size is None]

@@ -45,6 +45,7 @@ def upgraded(values: dict[str, Any], going_on: bool = False) -> dict[str, Any]:
     _rl(_part(made, "trainer.rl"))
     _deepspeed(made.get("deepspeed"))
     _engine(made.get("engine"), made.get("ray"))
+    _env(made.get("env"))
     _system(made.get("system"))
     for section, dropped in DROPPED.items():
         part = _part(made, section) or {}
@@ -90,6 +91,11 @@ def _engine(engine: dict[str, Any] | None, ray: dict[str, Any] | None) -> None:
     each = (ray or {}).pop("gpu", False)  # of Ray's processes
     if engine is not None:
         engine.setdefault("gpus", 1 if each else None)
+
+
+def _env(env: dict[str, Any] | None) -> None:
+    if env is not None:
+        env.setdefault("reply_tokens", None)
 
 
 def _model(model: dict[str, Any] | None) -> None:
