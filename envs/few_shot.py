@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ghar.envs import system as systems
 from ghar.envs.case import R
-from ghar.envs.generators import through
+from ghar.envs.generators import change_acts
 from ghar.envs.records import Records
 from ghar.envs.system import System, Variant
 from ghar.episode import Act, Episode, EpisodeGenerator
@@ -24,17 +24,10 @@ def with_examples(episode: EpisodeGenerator, examples: str, roles: Collection[st
     examples: text, "" for none. Everything else of the episode, its results included, passes through as it is.
     """
 
-    def add_examples(effect: Any) -> Any:
-        if isinstance(effect, tuple):
-            return tuple(add_examples(part) for part in effect)
-        if isinstance(effect, Act) and effect.role in roles and examples:
-            return replace(effect, prompt=f"{examples}\n\n{effect.prompt}")
-        return effect
+    def add_examples(act: Act) -> Act:
+        return replace(act, prompt=f"{examples}\n\n{act.prompt}") if act.role in roles and examples else act
 
-    def asked(effect: Any) -> Generator[Any, Any, Any]:
-        return (yield add_examples(effect))
-
-    return through(episode, asked)
+    return change_acts(episode, add_examples)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from ghar.episode import Act
+
 T = TypeVar("T")
 
 
@@ -31,6 +33,20 @@ def through(inner: Generator[Any, Any, T], asked: Callable[[Any], Generator[Any,
     while not isinstance(effect, Returned):
         effect = resume(inner, (yield from asked(effect)))
     return effect.value
+
+
+def change_acts(inner: Generator[Any, Any, T], change: Callable[[Act], Act]) -> Generator[Any, Any, T]:
+    """Run `inner` with each of its acts changed, those asked for in a tuple too; all else passes as it is."""
+
+    def changed(effect: Any) -> Any:
+        if isinstance(effect, tuple):
+            return tuple(changed(part) for part in effect)
+        return change(effect) if isinstance(effect, Act) else effect
+
+    def asked(effect: Any) -> Generator[Any, Any, Any]:
+        return (yield changed(effect))
+
+    return through(inner, asked)
 
 
 def together(*parts: Generator[Any, Any, Any]) -> Generator[Any, Any, tuple[Any, ...]]:

@@ -4,7 +4,8 @@ A room (envs/NAME/, or a user's own module) has two names: `Settings`, a frozen 
 is `name: str`, and `build(records, settings) -> System`, which reads the records without any model. `system=NAME`
 imports envs.NAME; a name with a dot is imported as it stands. Nothing has to be registered. With `variant_names(config,
 settings)` beside `build`, which lists all variants, borrowed baselines too (`baseline_table.borrowed_names`), a wrong
-name in eval.variants is refused before tables are read. A room whose tasks are its own may have `drawn(records,
+name in eval.variants is refused before tables are read; with `role_names(config, settings)`, which lists the roles, so
+is a wrong one in env.reply_tokens. A room whose tasks are its own may have `drawn(records,
 settings) -> (task, splits)`, for statistics of samples that `build` would first encode.
 """
 
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 from ghar.configure import nearest
 from ghar.data.tasks.visits import VISIT_TASKS
 from ghar.envs.case import Case, R
+from ghar.envs.reply_budget import with_budgets
 from ghar.envs.rollout import Corpus
 from ghar.episode import Act, Episode, EpisodeGenerator, Passage
 from ghar.errors import BadInput
@@ -354,6 +356,34 @@ def check_variants(config: Config) -> None:
             raise BadInput(_unknown_variant(config.system.name, name, valid))
 
 
+def role_names(config: Config) -> tuple[str, ...] | None:
+    """List the roles of the configured system before any table is read, by `role_names(config, settings)` beside its
+    `build`; None where it has no such function."""
+    settings = config.system
+    listed = getattr(room(settings.name, "build"), "role_names", None)
+    return None if listed is None else tuple(listed(config, settings))
+
+
+def check_budgets(config: Config, roles: Sequence[str] | None = None) -> None:
+    """BadInput for a role in env.reply_tokens that the system has not, or a budget below 1. roles: of the system,
+    `role_names` if None; where it lists none, `build` checks."""
+    if not config.env.budgets:
+        return
+    named, valid = config.system.name, role_names(config) if roles is None else roles
+    if valid is None:
+        return
+    if not valid:
+        raise BadInput(f"system {named} has no roles that reply, so env.reply_tokens sets nothing: leave it out.")
+    choose = f"set whole numbers from 1 on for {', '.join(valid)}"
+    for role, tokens in config.env.budgets.items():
+        if role not in valid:
+            near = nearest(role, valid)
+            guess = f" Did you mean {near}?" if near else ""
+            raise BadInput(f"env.reply_tokens names {role}, a role that system {named} has not: {choose}.{guess}")
+        if tokens < 1:
+            raise BadInput(f"env.reply_tokens gives {role} {tokens} tokens, and a reply needs one: {choose}.")
+
+
 def drawn_samples(records: Records) -> tuple[Task, Splits[Any]]:
     """The configured task and its samples by split, as every system is given them, or as the configured one draws its
     own: by `drawn(records, settings)` beside its `build`, else its cases, for which it is built."""
@@ -370,9 +400,15 @@ def drawn_samples(records: Records) -> tuple[Task, Splits[Any]]:
 
 
 def build(records: Records) -> System[Any]:
-    """The system that the configuration of `records` names. BadInput where it cannot be put to this task."""
+    """The system that the configuration of `records` names, its acts with the budgets of env.reply_tokens. BadInput
+    where it cannot be put to this task."""
     settings: Any = records.config.system
     module = room(settings.name, "build")
     if not hasattr(module, "build"):
         raise BadInput(f"system={settings.name}: {module.__name__} has no build(records, settings).")
-    return module.build(records, settings)
+    system: System[Any] = module.build(records, settings)
+    if not (budgets := records.config.env.budgets):
+        return system
+    if not hasattr(module, "role_names"):
+        check_budgets(records.config, system.roles)
+    return system.adapt(lambda own: replace(own, episode=with_budgets(own.episode, budgets)))

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Protocol
 
@@ -179,8 +180,9 @@ class RetrieverConfig:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    kind: Literal["demo", "pretrained"]  # demo: a small Qwen2 built on the spot
-    path: str | None  # pretrained: folder or hub name, a GGUF file, or package:NAME for one in a Python package
+    # of a pretrained model: folder or hub name, a GGUF file, or package:NAME for one in a Python package; null: the
+    # demo's, a small Qwen2 built on the spot
+    path: str | None
     system_message: str | None  # before every prompt, if the chat template shows one; null: the template's own
     template_arguments: dict[str, Any] | None  # of the chat template, as {enable_thinking: false}
     dtype: Literal["float32", "bfloat16", "auto"]  # of weights and computation; auto: bfloat16 where it is quick
@@ -190,6 +192,11 @@ class ModelConfig:
     hidden: Count | None  # demo: width; null for a pretrained model, here and below
     layers: Count | None  # demo: layers
     vocab: Annotated[int, Range(256)] | None  # demo: size limit of its tokenizer
+
+    @property
+    def kind(self) -> Literal["demo", "pretrained"]:
+        """demo: a small Qwen2 built on the spot."""
+        return "demo" if self.path is None else "pretrained"
 
     @property
     def lora_alpha(self) -> int:
@@ -229,8 +236,16 @@ class EnvConfig:
     prompts: Literal["compact", "full"]  # template set: compact for small models
     # free: replies are read as they are; chosen: the model chooses among the options what its words leave open
     decisions: Literal["free", "chosen"]
+    # by role, tokens that a reply may have, at least 1, as {summarise: 192}; null, and roles that are left out: as the
+    # prompt files have it
+    reply_tokens: dict[str, int] | None
     history_tokens: Count  # budget of the patient text
     in_flight: Count  # episodes running at once
+
+    @property
+    def budgets(self) -> Mapping[str, int]:
+        """Tokens of a reply, by role, that a run sets in place of the prompt files'."""
+        return self.reply_tokens or {}
 
 
 @dataclass(frozen=True)

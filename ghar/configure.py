@@ -182,7 +182,7 @@ def _value(kind: Any, value: Any) -> tuple[Any, str]:
     if origin is tuple:
         return _list(args, value)
     if origin is dict:
-        return _mapping(value)
+        return _mapping(args[1], value)
     return _plain(kind, value)
 
 
@@ -205,11 +205,14 @@ def _choice(choices: tuple[str, ...], value: object) -> tuple[Any, str]:
     return None, " or ".join(choices) + (f" (did you mean {near}?)" if near else "")
 
 
-def _mapping(value: Any) -> tuple[Any, str]:
-    """Names with values of any kind, as a template's arguments are."""
-    if isinstance(value, Mapping) and all(isinstance(name, str) and name.isidentifier() for name in value):
-        return dict(value), ""
-    return None, "a mapping of names to values"
+def _mapping(kind: Any, value: Any) -> tuple[Any, str]:
+    """Names with values of one kind, or of any, as a template's arguments are."""
+    wanted = "a mapping of names" + (" to values" if kind is Any else f", each to {_value(kind, _Nothing())[1]}")
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) and name.isidentifier() for name in value):
+        return None, wanted
+    read = {name: (item, "") if kind is Any else _value(kind, item) for name, item in value.items()}
+    wrong = any(wrong for _, wrong in read.values())
+    return (None, wanted) if wrong else ({name: item for name, (item, _) in read.items()}, "")
 
 
 def _list(args: tuple[Any, ...], value: Any) -> tuple[Any, str]:

@@ -166,18 +166,24 @@ def _model_contradictions(c: Config) -> Iterator[str]:
             f"env.history_tokens={c.env.history_tokens} leaves no room in model.max_length={c.model.max_length}, which "
             "holds the rest of a prompt and its reply too: lower the first or raise the second."
         )
+    elif c.env.history_tokens + (longest := max(c.env.budgets.values(), default=0)) >= c.model.max_length:
+        yield (
+            f"env.reply_tokens lets a reply have {longest} tokens, and with env.history_tokens={c.env.history_tokens} "
+            f"no room is left for the rest of a prompt in model.max_length={c.model.max_length}: lower the first or "
+            "raise the last."
+        )
     shape = {"hidden": c.model.hidden, "layers": c.model.layers, "vocab": c.model.vocab}
     if c.model.kind == "demo":
         missing = [f"model.{name}" for name, size in shape.items() if size is None]
         if missing:
-            yield f"model.kind=demo needs a shape to build: set {', '.join(missing)} or choose model=pretrained."
+            yield (
+                f"model.path=null builds the demo's model, which needs a shape: set {', '.join(missing)}, or name a "
+                "model by model.path."
+            )
         elif c.model.hidden and c.model.hidden % 4:
             # There are two heads, and rotary embeddings turn pairs of dimensions.
             yield f"model.hidden={c.model.hidden} must be a multiple of 4, an even number for each of 2 heads."
-        if c.model.path is not None:
-            yield f"model.kind=demo does not read model.path={c.model.path}: choose model=pretrained or set it to null."
-        return
-    if c.model.path is None:
-        yield "model.kind=pretrained needs model.path: set it to a folder or a hub name."
-    if given := [f"model.{name}" for name, size in shape.items() if size is not None]:
-        yield f"model.kind=pretrained has its own shape: set {', '.join(given)} to null, or choose model=pretrained."
+    elif given := [f"model.{name}" for name, size in shape.items() if size is not None]:
+        yield (
+            f"model.path={c.model.path} has its own shape: set {', '.join(given)} to null, or choose model=pretrained."
+        )

@@ -30,7 +30,7 @@ from omegaconf.errors import OmegaConfBaseException
 from ghar.config import Config
 from ghar.configure import build, leaf_keys, nearest, section_keys, unknown_key
 from ghar.disk import explain_disk_error, user_cache
-from ghar.envs.system import settings_of
+from ghar.envs.system import check_budgets, settings_of
 from ghar.errors import BadInput, fate
 from ghar.extensions import is_module
 from ghar.interrupt import EXIT, stop_on_terminate
@@ -286,7 +286,9 @@ def _checked(values: Mapping[str, Any]) -> Config:
     """The configuration of composed values. BadInput with all that is wrong with them."""
     name = str((values.get("system") or {}).get("name"))
     settings = settings_of(name)
-    return build(values, settings, getattr(sys.modules[settings.__module__], "contradictions", None))
+    config = build(values, settings, getattr(sys.modules[settings.__module__], "contradictions", None))
+    check_budgets(config)
+    return config
 
 
 def _wrong(override: Override, settings: type | None) -> list[str]:

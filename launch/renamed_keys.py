@@ -24,6 +24,7 @@ GONE = {  # keys of earlier versions that had one value everywhere
     "trainer.rl.value_clip": "it is 5, in units of reward", "retriever.wait_ms": "it is 2 ms",
     "rllib.timeout": "it is 300 s", "rllib.runners": "the process that learns samples too",
     "model.finetune": "model.lora_rank=null trains all weights, a number adapters of that rank",
+    "model.kind": "model.path names a pretrained model, and null builds the demo's (model=pretrained, model=demo)",
     "model.heads": "the demo model has 2", "trainer.base.lr": "it is 4e-3", "rllib.hidden": "it is 64",
     "retriever.batch": "it is 64", "engine.device": "vLLM runs on what it was built for",
     "trainer.rl.lr_warmup": "the learning rate is whole from the first update",

@@ -194,8 +194,18 @@ def test_values_that_contradict_each_other_are_refused(values: dict[str, Any], n
 
 
 def test_a_pretrained_model_brings_its_shape_and_its_knowledge() -> None:
-    said = complaints(changed(model__kind="pretrained", trainer__base__steps=5))
-    assert len(said) == 2 and "model.path" in said[0] and "model.hidden" in said[1]
+    [own_shape] = complaints(changed(model__path="some/model", trainer__base__steps=5))
+    assert own_shape.startswith("model.path=some/model has its own shape: set model.hidden, model.layers, model.vocab")
+    no_shape = "model.path=null .* needs a shape: set model.hidden, model.layers, model.vocab, or name .* model.path"
+    with pytest.raises(BadInput, match=no_shape):
+        load(["model=pretrained", "model.path=null"])
+
+
+@pytest.mark.parametrize("model, kind", [("demo", "demo"), ("pretrained", "pretrained"), ("smollm2", "pretrained"),
+                                         ("mistral_7b", "pretrained")])  # fmt: skip
+def test_the_path_says_whether_a_model_is_pretrained(model: str, kind: str) -> None:
+    config = load([f"model={model}", "trainer.base.steps=0"])
+    assert config.model.kind == kind and (config.model.path is None) == (kind == "demo")
 
 
 @pytest.mark.parametrize("system", ["ghar", "kare", "ehr_rag", "exprag", "graphwalker"])

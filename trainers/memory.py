@@ -179,7 +179,7 @@ def _teacher(config: Config, shape: ModelShape) -> ModelShape | None:
         return None
     if name == config.model.path:
         return shape
-    return shape_of(replace(config, model=replace(config.model, kind="pretrained", path=name)))
+    return shape_of(replace(config, model=replace(config.model, path=name)))
 
 
 def _folded(config: Config, shape: ModelShape) -> float:
@@ -210,13 +210,15 @@ def _engine(config: Config, shape: ModelShape, on: Device, length: int) -> Need:
 
 
 def longest(config: Config, shape: ModelShape) -> int:
-    """Tokens of the longest prompts and replies to be expected: what the model may read, and a few times the record."""
+    """Tokens of the longest prompts and replies to be expected: what the model may read, and a few times the record
+    with the longest reply that env.reply_tokens names."""
     return min(shape.reach, longest_of(config))
 
 
 def longest_of(config: Config) -> int:
     """`longest` of a model without bounds of its own."""
-    return min(config.model.max_length, OTHERS * config.env.history_tokens + INSTRUCTIONS)
+    reply = max(config.env.budgets.values(), default=0)
+    return min(config.model.max_length, OTHERS * config.env.history_tokens + INSTRUCTIONS + reply)
 
 
 def _sft(config: Config, shape: ModelShape, processes: int, on: Device, length: int) -> Need:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ from ghar.config import Config
 from ghar.envs.play import teacher_cases
 from ghar.envs.rollout import derive_seed
 from ghar.envs.system import System
+from ghar.episode import Act, Episode
 from ghar.errors import BadInput
 from ghar.llm.engines import asking, served
 from ghar.llm.models import load_configured, load_pretrained, model_path
 from ghar.llm.policy import EnginePolicy, Policy
-from ghar.llm.tokens import Tokenizer
+from ghar.llm.tokens import Tokenizer, encode_reply
 from ghar.rewards.compose import Reference
 from ghar.trainers.runs.distributed import on_main
 from ghar.trainers.sft.examples import TrainingExamples, write_examples
@@ -57,6 +59,9 @@ def _rows(
     if not cases:
         return []
     warmup = sample_references(system, config, teacher, cases)
+    accepted = warmup.accepted, *warmup.rehearsed
+    if config.trainer.warmup.teacher == "scripted":  # a model has been asked within its budgets
+        check_replies(config.env.budgets, tokenizer, chain.from_iterable(accepted))
     return [
         {
             "attempt": episode.attempt,
@@ -67,8 +72,23 @@ def _rows(
             "reference": None if beside or episode.sample_id not in warmup.references
                          else asdict(warmup.references[episode.sample_id]),
         }
-        for beside, episodes in enumerate((warmup.accepted, *warmup.rehearsed)) for episode in episodes
+        for beside, episodes in enumerate(accepted) for episode in episodes
     ]  # fmt: skip
+
+
+def check_replies(budgets: Mapping[str, int], tokenizer: Tokenizer, episodes: Iterable[Episode]) -> None:
+    """BadInput where a rule's free reply has more tokens than env.reply_tokens gives its role: a model that imitates it
+    would be cut short."""
+    records = (record for episode in episodes for record in episode.trace) if budgets else ()
+    for act, reply in ((record.effect, record.result) for record in records):
+        if not isinstance(act, Act) or act.choices or act.role not in budgets:
+            continue
+        tokens = len(encode_reply(tokenizer, reply.text.strip())) - 1  # without the end
+        if tokens > budgets[act.role]:
+            raise BadInput(
+                f"trainer.warmup.teacher=scripted has replies of {tokens} tokens as {act.role}, and env.reply_tokens "
+                f"gives it {budgets[act.role]}: raise that, or leave the role out."
+            )
 
 
 def _write(kept: Path, config: Config, asked: int, rows: Iterator[dict[str, Any]]) -> None:

@@ -79,6 +79,11 @@ def variant_names(config: Config, settings: Settings) -> tuple[str, ...]:
     return _names(config.kg.path is None)
 
 
+def role_names(config: Config, settings: Settings) -> tuple[str, ...]:
+    """No one acts in the system that `build` makes."""
+    return ()
+
+
 def _names(stated: bool) -> tuple[str, ...]:
     """stated: whether the graph states grades."""
     return tuple(name for name in EVERY if name not in EVIDENCED or stated)

@@ -91,6 +91,11 @@ def variant_names(config: Config, settings: Settings) -> tuple[str, ...]:
     return (*TRIVIAL.get(config.task.name, ()), *variants(settings.method))
 
 
+def role_names(config: Config, settings: Settings) -> tuple[str, ...]:
+    """List the roles of the system that `build` makes."""
+    return ROLES
+
+
 def label_pairs(made_by: Comparators, cases: Splits[Case]) -> SftExamples:
     """Each record and its label, as the method "direct" asks."""
     direct, prefix = (

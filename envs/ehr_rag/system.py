@@ -108,6 +108,11 @@ def variant_names(config: Config, settings: Settings) -> tuple[str, ...]:
     return tuple(variants(settings))
 
 
+def role_names(config: Config, settings: Settings) -> tuple[str, ...]:
+    """List the roles of the system that `build` makes."""
+    return ROLES
+
+
 def variants(settings: Settings) -> dict[str, Variant]:
     """Every method by the trained model and by the fixed rule, the method before RL and before the warm-up, label-only
     SFT, and the usual answer and regressions, which ask no one."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from ghar.config import Config
 from ghar.envs.exprag.dischargeqa import PREFIX
+from ghar.envs.exprag.episode import ROLES
 from ghar.envs.exprag.exam import build_exam
-from ghar.envs.exprag.label_episode import LabelEpisodes
+from ghar.envs.exprag.label_episode import LABEL_ROLES, LabelEpisodes
 from ghar.envs.exprag.labels import build_labels
 from ghar.envs.exprag.questions import build_question_system, question_variants
 from ghar.envs.exprag.settings import Settings
@@ -32,3 +33,8 @@ def variant_names(config: Config, settings: Settings) -> tuple[str, ...]:
     if config.task.name.startswith(PREFIX):
         return tuple(question_variants(config, settings, WORDS))
     return tuple(variants(spec_of(config, settings), LabelEpisodes))
+
+
+def role_names(config: Config, settings: Settings) -> tuple[str, ...]:
+    """List the roles of the system that `build` makes."""
+    return ROLES if config.task.name.startswith(PREFIX) else LABEL_ROLES

@@ -74,7 +74,8 @@ class GharSpec:
         "everyone": always, and of every source a line.
     wording: see `Wording`; a summary is a text and names no label.
     fixed: exactly `max_iterations` retrievals, in place of both decisions of Agent-Top (Fig. 9b). Where no sub-query is
-        left, the original query is asked."""
+        left, the original query is asked.
+    summary_tokens: of a summary, None as its prompt file has it. It bounds what NL passes on without one."""
 
     prompts: Literal["full", "compact"]
     rewrites: int
@@ -85,6 +86,7 @@ class GharSpec:
     decision: Decision = "learned"
     wording: Wording = field(default="records", repr=False)  # repr() names the packaged base model's recipe
     fixed: bool = field(default=False, repr=False)
+    summary_tokens: int | None = field(default=None, repr=False)
 
     @property
     def templates(self) -> str:
@@ -273,7 +275,7 @@ def roles_of(templates: str) -> tuple[str, ...]:
 
 def room_of_summary(episodes: GharEpisodes[Any]) -> int:
     """Words of raw evidence that NL passes on: as many as a summary may have tokens."""
-    return episodes.templates["summarise"].max_tokens
+    return episodes.spec.summary_tokens or episodes.templates["summarise"].max_tokens
 
 
 def first_words(text: str, most: int) -> str:

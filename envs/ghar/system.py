@@ -20,6 +20,7 @@ from ghar.envs.ghar.grounding import NameMatcher, counted, names_of
 from ghar.envs.ghar.label_only import STAGE, LabelOnly, label_pairs
 from ghar.envs.ghar.navigation import Chart, ExactTeacher, navigation
 from ghar.envs.ghar.navigator import Navigator, rules
+from ghar.envs.ghar.orders.episode import ROLES as ORDER_ROLES
 from ghar.envs.ghar.orders.system import NAME as ORDERS
 from ghar.envs.ghar.orders.system import build_order_system, order_names
 from ghar.envs.ghar.pretraining import MISLED, TEACHER, practice, teacher_knowledge
@@ -140,12 +141,20 @@ def variant_names(config: Config, settings: Settings) -> tuple[str, ...]:
     return (*own, *(TRIVIAL.get(config.task.name) or borrowed_names(BASELINES, config)))
 
 
+def role_names(config: Config, settings: Settings) -> tuple[str, ...]:
+    """List the roles of the system that `build` makes."""
+    return ORDER_ROLES if config.task.name == ORDERS else ROLES
+
+
 def spec_of(config: Config, settings: Settings) -> GharSpec:
     """The episode's settings."""
     iterations = settings.max_iterations or ITERATIONS[config.scale.name]
     limits = settings.rewrites, iterations, settings.max_paths, config.retriever.top_n
     wording = WORDINGS.get(config.task.name, "records")
-    return GharSpec(config.env.prompts, *limits, settings.ablation, settings.decision, wording)
+    summary = config.env.budgets.get("summarise")
+    return GharSpec(
+        config.env.prompts, *limits, settings.ablation, settings.decision, wording, summary_tokens=summary
+    )
 
 
 def rewards_of(records: Records, settings: Settings, names: NameMatcher, partitions: Sequence[Partition]) -> RewardSpec:

@@ -26,6 +26,7 @@ SHARED_TOKENS = 64  # of what a patient shares with the examples
 ANSWER = "Answer:"  # what the prompt of a label ends in
 SHARED = "Shared:"  # what the prompt of a comparison ends in
 NOTHING = "nothing"
+INFERENCE_ROLES = {"direct": ("predict",), "compare": ("compare", "predict"), "react": ROLES}  # by system.inference
 PROBABILITIES = Options(tuple(f"{percent / 100:.2f}" for percent in range(101)), alone=True)
 PROBABILITY = (
     'How probable is the answer "{label}"? Reply with one number from 0 to 1 such as 0.27, and nothing else.\n'
@@ -64,7 +65,7 @@ class ExampleSpec:
 
     @property
     def roles(self) -> tuple[str, ...]:
-        return {"direct": ("predict",), "compare": ("compare", "predict"), "react": ROLES}[self.inference]
+        return INFERENCE_ROLES[self.inference]
 
 
 class ExampleEpisodes:

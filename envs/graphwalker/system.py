@@ -14,6 +14,7 @@ from ghar.data.tasks.splits import Splits
 from ghar.envs.case import Case
 from ghar.envs.graphwalker.corpus import Examples, ExamplesCorpus, SelectExamples, earlier
 from ghar.envs.graphwalker.episode import (
+    INFERENCE_ROLES,
     EncoderSpec,
     ExampleEpisodes,
     ExampleSpec,
@@ -115,6 +116,11 @@ def variant_names(config: Config, settings: Settings) -> tuple[str, ...]:
     """List the variants that `build` makes."""
     series = config.task.name.startswith(PREFIX)
     return tuple(variants_of(EVERY if series else WITHOUT_SERIES, series))
+
+
+def role_names(config: Config, settings: Settings) -> tuple[str, ...]:
+    """List the roles of the system that `build` makes."""
+    return INFERENCE_ROLES[settings.inference]
 
 
 def variants_of(selectors: Sequence[Name], series: bool) -> dict[str, Variant]:

@@ -18,6 +18,7 @@ from ghar.envs.kare.scripted_expert import scripted_critic
 from ghar.envs.kare.settings import Settings
 from ghar.envs.play import PlayContext, play
 from ghar.envs.records import Records
+from ghar.envs.reply_budget import with_budgets
 from ghar.envs.rollout import Corpus
 from ghar.envs.system import Variant
 from ghar.episode import Episode
@@ -65,7 +66,8 @@ class Learner:
         config = self.records.config
         advised = replace(variant, spec=replace(method_of(variant), advice=advice, learns="no"))
         credentialed = self.records.credentialed(self.records.cohort)
-        stage = PlayContext(config, ("top",), self.player.episode, advised, self.corpus, credentialed)
+        episode = with_budgets(self.player.episode, config.env.budgets)
+        stage = PlayContext(config, ("top",), episode, advised, self.corpus, credentialed)
         title = f"{variant.title}, round {number + 1}"
         return play(stage, some, policy, seed=config.seed, title=title, attempt=number)
 

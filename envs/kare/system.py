@@ -213,3 +213,8 @@ def build(records: Records, settings: Settings) -> System[KareReading]:
 def variant_names(config: Config, settings: Settings) -> tuple[str, ...]:
     """List the variants that `build` may make, where there are abstracts, with those of the baselines beside them."""
     return (*variants_of(settings, "", abstracts=True), *borrowed_names(BASELINES, config))
+
+
+def role_names(config: Config, settings: Settings) -> tuple[str, ...]:
+    """List the roles of the system that `build` makes."""
+    return ROLES

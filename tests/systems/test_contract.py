@@ -21,9 +21,10 @@ from ghar.envs import check
 from ghar.envs.play import play, stage_of
 from ghar.envs.records import Records
 from ghar.envs.stepper import scene_of
-from ghar.envs.system import System, build, variant_names
+from ghar.envs.system import System, build, role_names, variant_names
 from ghar.envs.views.games import TextGame, TokenGame, codec_of
 from ghar.envs.views.gym_view import GymView
+from ghar.episode import Act
 from ghar.errors import BadInput
 from ghar.launch.entry import load
 from ghar.llm.hf import HFEngine
@@ -97,6 +98,45 @@ def test_names_of_variants_are_known_before_tables_are_read(built: tuple[System[
     assert (names is None) == (config.system.name not in ROOMS)
     table = table_of(system, Records(config))
     assert names is None or (set(names) == set(table.variants) and len(set(names)) == len(names))
+
+
+def test_roles_are_known_before_tables_are_read(built: tuple[System[Any], Config]):
+    """Of every room; of a system of one's own `build` refuses a wrong one."""
+    system, config = built
+    names = role_names(config)
+    assert (names is None) == (config.system.name not in ROOMS)
+    assert names is None or names == system.roles
+    if names is None:
+        with pytest.raises(BadInput, match=f"env.reply_tokens names nothing, .* for {', '.join(system.roles)}"):
+            build(Records(_with_budgets(config, {"nothing": 7})))
+
+
+def test_every_reply_and_the_plan_obey_the_budget_of_the_configuration(built: tuple[System[Any], Config]):
+    from ghar.trainers.memory import shape_of
+    from ghar.trainers.plan import probe
+
+    system, config = built
+    if not system.agents:
+        pytest.skip("no one replies in this system")
+    shape, longest = shape_of(config), {}
+    assert shape is not None
+    for tokens in (7, 700):
+        own = _with_budgets(config, dict.fromkeys(system.roles, tokens))
+        limited = build(Records(own))
+        rules = [v for v in limited.variants.values() if v.who in limited.fixed]
+        for variant in rules[:4]:
+            policy = limited.fixed[variant.who]()
+            episodes = play(stage_of(limited, variant, own), limited.cases.test, policy, seed=3, title=variant.name)
+            acts = [record.effect for e in episodes for record in e.trace if isinstance(record.effect, Act)]
+            assert {act.max_tokens for act in acts} == {tokens}, variant.name
+        longest[tokens] = probe(limited, own, shape).longest or 0
+    by_rule = config.trainer.warmup.teacher == "scripted" and system.training.teacher is not None
+    grown = longest[700] - longest[7]  # a word is one and a half tokens, and halves are rounded to even numbers
+    assert abs(grown - 693) <= 1 or (not by_rule and grown > 0)
+
+
+def _with_budgets(config: Config, budgets: dict[str, int]) -> Config:
+    return replace(config, env=replace(config.env, reply_tokens=budgets))
 
 
 def test_every_system_has_the_same_samples_of_a_task_of_visits(built: tuple[System[Any], Config]):

@@ -28,9 +28,10 @@ def as_of_28c2b18(values: dict[str, Any]) -> dict[str, Any]:
     """The same run as that commit kept it: adapters' counterpart, a readmission from admission to admission, ZeRO-2."""
     rl = values["trainer"]["rl"]
     del values["data"]["mix"], rl["as_printed"], values["deepspeed"]["zero"], values["engine"]["gpus"]
+    del values["env"]["reply_tokens"]
     values["data"] |= SHARES
     values["task"] |= {"since": "admission", "anchor": "discharge", "answers": None}
-    values["model"] |= {"finetune": "full", "lora_rank": 8, "heads": 2}
+    values["model"] |= {"finetune": "full", "lora_rank": 8, "heads": 2, "kind": "demo"}
     rl |= {"kl_in": "reward", "kl_estimator": "k3", "ratio": "reference", "critic_target": "returns",
            "lr_warmup": 0, "curriculum": 0.0}  # fmt: skip
     values["trainer"]["base"]["lr"] = 4e-3

@@ -161,7 +161,7 @@ def test_a_teacher_that_is_loaded_has_a_phase_of_its_own(tmp_path: Path):
     small = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4}
     Qwen2Config(vocab_size=512, hidden_size=256, intermediate_size=512, **small).save_pretrained(tmp_path)
     taught = config(*SMALL, f"trainer.warmup.teacher={tmp_path}")
-    teacher = shape_of(replace(taught, model=replace(taught.model, kind="pretrained", path=str(tmp_path))))
+    teacher = shape_of(replace(taught, model=replace(taught.model, path=str(tmp_path))))
     assert teacher is not None
     assert estimate(taught, SMALL_REAL, 1)["teacher"]["weights"] == 4 * teacher.weights
     assert "teacher" not in estimate(taught, SMALL_REAL, 1, training=False)

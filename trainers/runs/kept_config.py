@@ -45,6 +45,7 @@ def upgraded(values: dict[str, Any], going_on: bool = False) -> dict[str, Any]:
     _rl(_part(made, "trainer.rl"))
     _deepspeed(made.get("deepspeed"))
     _engine(made.get("engine"), made.get("ray"))
+    _env(made.get("env"))
     _system(made.get("system"))
     for section, dropped in DROPPED.items():
         part = _part(made, section) or {}
@@ -92,9 +93,17 @@ def _engine(engine: dict[str, Any] | None, ray: dict[str, Any] | None) -> None:
         engine.setdefault("gpus", 1 if each else None)
 
 
+def _env(env: dict[str, Any] | None) -> None:
+    if env is not None:
+        env.setdefault("reply_tokens", None)
+
+
 def _model(model: dict[str, Any] | None) -> None:
-    if model is not None and model.pop("finetune", None) == "full":
+    if model is None:
+        return
+    if model.pop("finetune", None) == "full":
         model["lora_rank"] = None
+    model.pop("kind", None)  # "demo" wherever model.path is null, as contradictions between the two were refused
 
 
 def _rl(rl: dict[str, Any] | None) -> None:
