@@ -192,9 +192,13 @@ def test_fixed_retrievals_of_a_comparator_are_not_the_papers_figure() -> None:
     assert not [line for line in page.splitlines() if "`fixed_1`" in line and line.endswith("GHAR, Fig. 9(b) |")]
 
 
-def samples(patients: int, positive: float) -> pl.DataFrame:
-    labels = ["yes" if i < positive * patients else "no" for i in range(patients)]
-    return pl.DataFrame({"subject_id": [str(i) for i in range(patients)], "label": labels})
+def samples(patients: int, positive: float, tested: float | None = None) -> pl.DataFrame:
+    """A fifth of the patients to test, of whom the share `tested` is positive, by default as many as of the others."""
+    test = patients // 5
+    shares = {"test": (test, positive if tested is None else tested), "train": (patients - test, positive)}
+    split = [name for name, (n, _) in shares.items() for _ in range(n)]
+    labels = ["yes" if i < share * n else "no" for n, share in shares.values() for i in range(n)]
+    return pl.DataFrame({"subject_id": [str(i) for i in range(patients)], "split": split, "label": labels})
 
 
 @pytest.mark.parametrize(("patients", "positive", "told"), [
@@ -208,6 +212,26 @@ def test_another_cohort_or_prevalence_is_named(patients: int, positive: float, t
     config, frame = composed("kare", cell.id), samples(patients, positive)
     found = differences(study, cell, study.row("gru"), config, frame, ["no", "yes"])
     assert found == ([] if told is None else [told])
+
+
+def test_the_share_of_positives_is_that_of_the_test_samples() -> None:
+    """KARE draws 2,152 positive patients of 10,000 and prints 19.16% among those it tests."""
+    study, frame = full("kare").study, samples(10_000, 0.22, 0.1916)
+    [cell] = [c for c in cells_of(study) if c.id == "baselines-mimic4-kare_mortality-seed0"]
+    config = composed("kare", cell.id)
+    assert frame.filter(pl.col("label") == "yes").height > 2_100
+    assert differences(study, cell, study.row("gru"), config, frame, ["no", "yes"]) == []
+    [told] = differences(study, cell, study.row("gru"), config, samples(10_000, 0.1916, 0.3), ["no", "yes"])
+    assert told.startswith("30.00%; ")
+
+
+@pytest.mark.parametrize(("task", "told"), [("los", ["100 patients, the paper has 46,178"]), ("read", [])])
+def test_ghar_counts_the_patients_of_length_of_stay_alone(task: str, told: list[str]) -> None:
+    """Table III: a readmission needs a second visit, which few patients of MIMIC-III have."""
+    study = full("ghar").study
+    [cell] = [c for c in cells_of(study) if c.id == f"baselines-mimic4-{task}-seed0"]
+    config, labels = composed("ghar", cell.id), ["no", "yes"] if task == "read" else [str(i) for i in range(10)]
+    assert differences(study, cell, study.row("gru"), config, samples(100, 0.5), labels) == told
 
 
 def test_a_key_of_the_command_line_withholds_the_published_number() -> None:
