@@ -9,8 +9,10 @@ from typing import Any
 
 import polars as pl
 import pytest
+import yaml
 
 from ghar.config import Config
+from ghar.envs.kare.methods import method_of, variants_of
 from ghar.errors import BadInput
 from ghar.launch.entry import load
 from ghar.launch.study import studies, workshop
@@ -127,6 +129,17 @@ def test_what_a_paper_leaves_frozen_is_not_trained_at_the_full_scale(name: str) 
     assert not any(shop.trains(cell) for cell in cells_of(shop.study))
     trained = replace(shop, scale=replace(shop.scale, full=False))
     assert any(trained.trains(cell) for cell in cells_of(shop.study))
+
+
+def test_kares_classic_rag_adds_abstracts_to_the_backbone_of_table_2_and_nothing_else() -> None:
+    """Table 3 has Table 2's backbone without similar patients."""
+    study = full("kare").study
+    own: Any = {name: composed("kare", f"{name}-mimic3-kare_mortality-seed0").system for name in ("plain", "classic_rag")}
+    assert own["plain"] == own["classic_rag"]
+    variants = variants_of(own["plain"], "", abstracts=True)
+    plain, rag = (method_of(variants[study.row(name).variant]) for name in ("backbone", "tuned_rag"))
+    assert (plain.looks_up, rag.looks_up) == ("nothing", "abstracts")
+    assert replace(plain, looks_up="abstracts") == rag and not rag.similar
 
 
 def test_kare_is_distilled_and_not_trained_by_reward_at_the_full_scale() -> None:
@@ -280,9 +293,38 @@ def test_one_seed_that_differs_withholds_the_number(
             folder.run(cell).mkdir(parents=True)
             folder.finish(cell, {"rows": {"a": "x"}, "predictions": {}, "differs": {"a": told}})
     found = {"cells": {"a": {"los/accuracy": {}}}, "columns": ["los/accuracy"], "cohort": "mimic4"}
-    shown, withheld = comparable(folder, study, found, {"a": {"los/accuracy": 0.5}})
+    shown, withheld = comparable(folder, study, found, {"cells": {"a": {"los/accuracy": 0.5}}})
     assert shown == ({"a": {"los/accuracy": 0.5}} if reason is None else {})
     assert withheld == ({} if reason is None else {reason: ["A"]})
+
+
+def test_a_published_number_of_something_else_than_its_row_is_withheld(tmp_path: Path) -> None:
+    study, folder = study_with(), StudyFolder(tmp_path)
+    for cell in cells_of(study):
+        folder.run(cell).mkdir(parents=True)
+        folder.finish(cell, {"rows": {"a": "x"}, "predictions": {}, "differs": {"a": []}})
+    columns = ["los/accuracy", "los/macro_f1"]
+    found = {"cells": {"a": {column: {} for column in columns}}, "columns": columns, "cohort": "mimic4"}
+    table = {"cells": {"a": {"los/accuracy": 0.5, "los/macro_f1": 0.4}}, "differs": {"a": {"los/accuracy": "other"}}}
+    shown, withheld = comparable(folder, study, found, table)
+    assert (shown, withheld) == ({"a": {"los/macro_f1": 0.4}}, {"los: other": ["A"]})
+
+
+def test_what_a_printed_number_is_of_is_said_of_numbers_that_are_stored() -> None:
+    published = yaml.safe_load((Path(__file__).resolve().parents[2] / "conf/study/_published.yaml").read_text())
+    tables = [table for table in published.values() if "differs" in table]
+    assert tables
+    for table in tables:
+        assert not [c for row, own in table["differs"].items() for c in own if c not in table["cells"][row]]
+
+
+def test_the_row_of_kares_table_2_that_table_3_has_of_another_model() -> None:
+    """Its mortality on MIMIC-III is, to the digit, that of the row without similar patients and reasoning."""
+    published = full("kare").published
+    two, three = published["kare.2.mimic3"], published["kare.3.mimic3"]["cells"]
+    own = {column: value for column, value in two["cells"]["kare"].items() if column in two["differs"]["kare"]}
+    assert own.keys() == {column for column in three["kare"] if column.startswith("kare_mortality/")}
+    assert all(three["knows"][column] == value != three["kare"][column] for column, value in own.items())
 
 
 def test_published_numbers_without_a_setting_are_refused() -> None:

@@ -105,6 +105,16 @@ def test_net_benefit_and_calibration_are_their_formulas() -> None:
         number("class_f1@2")
 
 
+def test_the_logarithm_of_retrievals_is_of_all_samples_together() -> None:
+    frame = pl.DataFrame({"retrievals": [2, 0, 3, 1]})
+    weights = np.array([[1.0, 1, 1, 1], [0, 2, 0, 2], [0, 4, 0, 0]])
+    drawn = number_of("log_retrievals", frame, ("no", "yes"))(weights)
+    assert drawn.tolist() == pytest.approx([np.log(6), np.log(2), 0])
+    assert bounds_of("log_retrievals") == (0, np.inf)
+    with pytest.raises(BadInput, match="never retrieves"):
+        number_of("log_retrievals", pl.DataFrame({"retrievals": [0, 0]}), ())
+
+
 @pytest.mark.parametrize("classes", [2, 4])
 def test_graphwalkers_numbers_agree_with_scikit_learn(classes: int) -> None:
     """Micro AUROC, and F1 at the threshold that is best on the very samples."""

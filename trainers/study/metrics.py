@@ -3,7 +3,8 @@
 A name may carry a parameter: net_benefit@0.2 (decision curve at a threshold of 0.2, Vickers and Elkin 2006),
 observed@0.25 (share of class 1 among predictions of about 0.25, for a reliability diagram), distance@2 (share of
 replies two labels away from the truth, for labels in order; GHAR, Fig. 10c), class_f1@2 (F1 of the third label against
-all others; EHR-RAG, Tables 1 and 2).
+all others; EHR-RAG, Tables 1 and 2). log_retrievals is the natural logarithm of the retrievals for all samples
+together: KARE's bar of GHAR's Fig. 9(a), 9.1, is one for each of the 8,880 that it tests.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ PAPERS = ("micro_auroc", "f1_best_on_test")  # of GraphWalker's tables; the seco
 LIKE = {"micro_auroc": "auroc", "f1_best_on_test": "sensitivity"}  # whose rule on too few patients holds for it
 OF_ALL_LABELS = (*SCORES, "micro_auroc", "brier", "ece")  # of the probabilities of every label, any number of labels
 AT_VALID = ("f1_at_valid", "sensitivity_at_valid", "specificity_at_valid")  # threshold chosen on validation samples
-NAMES = ("accuracy", "readable", "f1", *CONFUSION, *SCORES, *PAPERS, "brier", "ece", *MEANS, "when_f1", *AT_VALID)
+NAMES = ("accuracy", "readable", "f1", *CONFUSION, *SCORES, *PAPERS, "brier", "ece", *MEANS, "log_retrievals",
+         "when_f1", *AT_VALID)  # fmt: skip
 PARAMETERS = ("net_benefit", "observed", "distance", "accuracy_look_ups", "class_f1")
 TITLES = {
     "accuracy": "Accuracy", "balanced_accuracy": "B-Accuracy", "macro_f1": "F1 (macro)", "f1": "F1", "auroc": "AUROC",
@@ -46,7 +48,7 @@ TITLES = {
     "seconds": "Seconds", "reward": "Reward", "when_f1": "When to retrieve, F1", "brier": "Brier", "ece": "ECE",
     "micro_auroc": "AUROC (micro)", "f1_best_on_test": "F1, best threshold of the test", "options_f1": "F1 of options",
     "rouge_1": "ROUGE-1", "rouge_2": "ROUGE-2", "rouge_l": "ROUGE-L", "sari": "SARI", "bleu_4": "BLEU-4",
-    "entropy_drop": "Entropy drop, nats a token", "class_f1": "F1 of label",
+    "log_retrievals": "Retrievals, log", "entropy_drop": "Entropy drop, nats a token", "class_f1": "F1 of label",
     "training_seconds": "Seconds to the best step", "parameters": "Parameters",
     "f1_at_valid": "F1, threshold of validation",
     "sensitivity_at_valid": "Sensitivity, threshold of validation",
@@ -77,7 +79,7 @@ def bounds_of(metric: str) -> tuple[float, float]:
     name = metric.partition("@")[0]
     if name in (*BOUNDLESS, "net_benefit"):
         return -np.inf, np.inf if name in BOUNDLESS else 1.0
-    return 0.0, np.inf if name in MEANS and name not in SHARES else 1.0
+    return 0.0, np.inf if (name in MEANS and name not in SHARES) or name == "log_retrievals" else 1.0
 
 
 def number_of(metric: str, frame: pl.DataFrame, labels: Sequence[str]) -> Number:
@@ -92,6 +94,8 @@ def number_of(metric: str, frame: pl.DataFrame, labels: Sequence[str]) -> Number
         return _mean(frame["as_replied"].is_not_null())
     if name in MEANS:
         return _mean(_column(metric, frame))
+    if name == "log_retrievals":
+        return _log_retrievals(_column("lookups", frame))
     if name == "when_f1":
         return _when(frame)
     if name == "accuracy_look_ups":
@@ -181,6 +185,14 @@ def _mean(values: pl.Series, those: pl.Series | None = None, what: str = "") -> 
     if np.isnan(numbers[kept > 0]).any():
         raise BadInput("some samples have no such number")
     return lambda weights: ratio(weights @ (np.nan_to_num(numbers) * kept), weights @ kept)
+
+
+def _log_retrievals(retrievals: pl.Series) -> Number:
+    """Of all samples together; a draw of patients that has none counts one. BadInput for a row without any."""
+    if not retrievals.sum():
+        raise BadInput("it never retrieves, and 0 has no logarithm")
+    mean, samples = _mean(retrievals), len(retrievals)
+    return lambda weights: np.log(np.maximum(samples * mean(weights), 1.0))
 
 
 def _indices(values: pl.Series, labels: Sequence[str]) -> np.ndarray:
