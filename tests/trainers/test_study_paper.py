@@ -255,6 +255,23 @@ def test_a_key_of_the_command_line_withholds_the_published_number() -> None:
     ]
 
 
+@pytest.mark.parametrize("name", ["ghar", "kare"])
+def test_a_key_of_one_system_goes_to_its_cells(name: str) -> None:
+    """So that KARE's expert can be named in a study whose other systems have none."""
+    given = ["system.expert=Qwen/Qwen2.5-7B-Instruct@http://localhost:8000/v1", *GIVEN]
+    shop = workshop([f"study={name}", "scale=full", "cohorts=[mimic3:/data/iii]", "seeds=[0]", *given])[0]
+    asked = {cell.run.system: shop.overrides(cell) for cell in cells_of(shop.study) if cell.run.weights is None}
+    assert [system for system, own in asked.items() if given[0] in own] == ["kare"]
+    assert all(GIVEN[0] in own for own in asked.values()) and len(asked) > 1
+    for own in asked.values():
+        load(own)
+
+
+def test_a_key_of_no_system_of_the_study_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"study=kare has a key system\.exprt: did you mean system\.expert"):
+        workshop(["study=kare", "system.exprt=engine"])
+
+
 def test_a_closed_model_may_be_served_from_any_address() -> None:
     study = full("ehr_rag").study
     [cell] = [c for c in cells_of(study) if c.id == "ehr_rag-meds-guo_los-seed0"]
