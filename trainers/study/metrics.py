@@ -4,7 +4,7 @@ A name may carry a parameter: net_benefit@0.2 (decision curve at a threshold of 
 observed@0.25 (share of class 1 among predictions of about 0.25, for a reliability diagram), distance@2 (share of
 replies two labels away from the truth, for labels in order; GHAR, Fig. 10c), class_f1@2 (F1 of the third label against
 all others; EHR-RAG, Tables 1 and 2). log_retrievals is the natural logarithm of the retrievals for all samples
-together: KARE's bar of GHAR's Fig. 9(a), 9.1, is one for each of the 8,880 that it tests.
+together: KARE's bar of GHAR's Fig. 9(a), 9.1, is one for each of a fifth of the visits of its Table III.
 """
 
 from __future__ import annotations
