@@ -445,10 +445,10 @@ class Records:
             sizes = {"train": len(parts.train), "validation": len(parts.valid), "test": len(parts.test)}
             return {f"{part} {what}": size for part, size in sizes.items()}
         cohort, splits, config = self.cohort, self.splits, self.config
-        labels = [sample.label for sample in self.samples.samples]
+        labels = [sample.label for sample in splits.test]  # a paper's tables are of its test samples
         beside = beside_the_paper(config.protocol.name, config.task.name, config.data.name, labels)
         return {
-            **({} if beside is None or cohort.generated else {"positive samples": beside}),
+            **({} if beside is None or cohort.generated else {"positive test samples": beside}),
             "patients": cohort.visits["subject_id"].n_unique(),
             "visits": len(cohort.visits),
             "events": cohort.scan().select(pl.len()).collect().item(),

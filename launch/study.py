@@ -108,7 +108,22 @@ def workshop(arguments: Sequence[str]) -> tuple[StudyJobs, bool]:
     study = with_outside(study, _models(given.get("predictions", "")), published)
     shop = StudyJobs(study, scale, folder, load, more, on, int(processes),
                     published={key: published[key] for key in asked})  # fmt: skip
+    _check_system_keys(shop)
     return shop, given.get("plan", "false") == "true"
+
+
+def _check_system_keys(shop: StudyJobs) -> None:
+    """BadInput for a key of the command line that no system of the study has: one is enough."""
+    from ghar.configure import nearest
+    from ghar.errors import BadInput
+    from ghar.trainers.study.jobs import system_key
+
+    for key in [key for key in map(system_key, shop.more) if key is not None]:
+        every = {own for run in shop.study.runs for own in shop.system_keys(run.system)}
+        if key not in every:
+            near = nearest(key, sorted(every))
+            raise BadInput(f"No system of study={shop.study.name} has a key system.{key}"
+                           + (f": did you mean system.{near}?" if near else "."))  # fmt: skip
 
 
 def _study(given: str | None) -> tuple[str, Any]:

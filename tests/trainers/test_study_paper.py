@@ -9,8 +9,10 @@ from typing import Any
 
 import polars as pl
 import pytest
+import yaml
 
 from ghar.config import Config
+from ghar.envs.kare.methods import method_of, variants_of
 from ghar.errors import BadInput
 from ghar.launch.entry import load
 from ghar.launch.study import studies, workshop
@@ -129,6 +131,17 @@ def test_what_a_paper_leaves_frozen_is_not_trained_at_the_full_scale(name: str) 
     assert any(trained.trains(cell) for cell in cells_of(shop.study))
 
 
+def test_kares_classic_rag_adds_abstracts_to_the_backbone_of_table_2_and_nothing_else() -> None:
+    """Table 3 has Table 2's backbone without similar patients."""
+    study = full("kare").study
+    own: Any = composed("kare", "classic_rag-mimic3-kare_mortality-seed0").system
+    assert own == composed("kare", "plain-mimic3-kare_mortality-seed0").system
+    variants = variants_of(own, "", abstracts=True)
+    plain, rag = (method_of(variants[study.row(name).variant]) for name in ("backbone", "tuned_rag"))
+    assert (plain.looks_up, rag.looks_up) == ("nothing", "abstracts")
+    assert replace(plain, looks_up="abstracts") == rag and not rag.similar
+
+
 def test_kare_is_distilled_and_not_trained_by_reward_at_the_full_scale() -> None:
     shop = full("kare")
     for cell in cells_of(shop.study):
@@ -192,9 +205,13 @@ def test_fixed_retrievals_of_a_comparator_are_not_the_papers_figure() -> None:
     assert not [line for line in page.splitlines() if "`fixed_1`" in line and line.endswith("GHAR, Fig. 9(b) |")]
 
 
-def samples(patients: int, positive: float) -> pl.DataFrame:
-    labels = ["yes" if i < positive * patients else "no" for i in range(patients)]
-    return pl.DataFrame({"subject_id": [str(i) for i in range(patients)], "label": labels})
+def samples(patients: int, positive: float, tested: float | None = None) -> pl.DataFrame:
+    """A fifth of the patients to test, of whom the share `tested` is positive, by default as many as of the others."""
+    test = patients // 5
+    shares = {"test": (test, positive if tested is None else tested), "train": (patients - test, positive)}
+    split = [name for name, (n, _) in shares.items() for _ in range(n)]
+    labels = ["yes" if i < share * n else "no" for n, share in shares.values() for i in range(n)]
+    return pl.DataFrame({"subject_id": [str(i) for i in range(patients)], "split": split, "label": labels})
 
 
 @pytest.mark.parametrize(("patients", "positive", "told"), [
@@ -210,12 +227,49 @@ def test_another_cohort_or_prevalence_is_named(patients: int, positive: float, t
     assert found == ([] if told is None else [told])
 
 
+def test_the_share_of_positives_is_that_of_the_test_samples() -> None:
+    """KARE draws 2,152 positive patients of 10,000 and prints 19.16% among those it tests."""
+    study, frame = full("kare").study, samples(10_000, 0.22, 0.1916)
+    [cell] = [c for c in cells_of(study) if c.id == "baselines-mimic4-kare_mortality-seed0"]
+    config = composed("kare", cell.id)
+    assert frame.filter(pl.col("label") == "yes").height > 2_100
+    assert differences(study, cell, study.row("gru"), config, frame, ["no", "yes"]) == []
+    [told] = differences(study, cell, study.row("gru"), config, samples(10_000, 0.1916, 0.3), ["no", "yes"])
+    assert told.startswith("30.00%; ")
+
+
+@pytest.mark.parametrize(("task", "told"), [("los", ["100 patients, the paper has 46,178"]), ("read", [])])
+def test_ghar_counts_the_patients_of_length_of_stay_alone(task: str, told: list[str]) -> None:
+    """Table III: a readmission needs a second visit, which few patients of MIMIC-III have."""
+    study = full("ghar").study
+    [cell] = [c for c in cells_of(study) if c.id == f"baselines-mimic4-{task}-seed0"]
+    config, labels = composed("ghar", cell.id), ["no", "yes"] if task == "read" else [str(i) for i in range(10)]
+    assert differences(study, cell, study.row("gru"), config, samples(100, 0.5), labels) == told
+
+
 def test_a_key_of_the_command_line_withholds_the_published_number() -> None:
     shop = replace(full("ghar"), more=(*GIVEN, "retriever.top_n=3"))
     [cell] = [c for c in cells_of(shop.study) if c.id == "ghar-mimic4-los-seed0"]
     assert key_differences(shop.study, cell, shop.study.row("ghar"), load(shop.overrides(cell))) == [
         "retriever.top_n is 3, the paper's 1"
     ]
+
+
+@pytest.mark.parametrize("name", ["ghar", "kare"])
+def test_a_key_of_one_system_goes_to_its_cells(name: str) -> None:
+    """So that KARE's expert can be named in a study whose other systems have none."""
+    given = ["system.expert=Qwen/Qwen2.5-7B-Instruct@http://localhost:8000/v1", *GIVEN]
+    shop = workshop([f"study={name}", "scale=full", "cohorts=[mimic3:/data/iii]", "seeds=[0]", *given])[0]
+    asked = {cell.run.system: shop.overrides(cell) for cell in cells_of(shop.study) if cell.run.weights is None}
+    assert [system for system, own in asked.items() if given[0] in own] == ["kare"]
+    assert all(GIVEN[0] in own for own in asked.values()) and len(asked) > 1
+    for own in asked.values():
+        load(own)
+
+
+def test_a_key_of_no_system_of_the_study_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"study=kare has a key system\.exprt: did you mean system\.expert"):
+        workshop(["study=kare", "system.exprt=engine"])
 
 
 def test_a_closed_model_may_be_served_from_any_address() -> None:
@@ -256,9 +310,38 @@ def test_one_seed_that_differs_withholds_the_number(
             folder.run(cell).mkdir(parents=True)
             folder.finish(cell, {"rows": {"a": "x"}, "predictions": {}, "differs": {"a": told}})
     found = {"cells": {"a": {"los/accuracy": {}}}, "columns": ["los/accuracy"], "cohort": "mimic4"}
-    shown, withheld = comparable(folder, study, found, {"a": {"los/accuracy": 0.5}})
+    shown, withheld = comparable(folder, study, found, {"cells": {"a": {"los/accuracy": 0.5}}})
     assert shown == ({"a": {"los/accuracy": 0.5}} if reason is None else {})
     assert withheld == ({} if reason is None else {reason: ["A"]})
+
+
+def test_a_published_number_of_something_else_than_its_row_is_withheld(tmp_path: Path) -> None:
+    study, folder = study_with(), StudyFolder(tmp_path)
+    for cell in cells_of(study):
+        folder.run(cell).mkdir(parents=True)
+        folder.finish(cell, {"rows": {"a": "x"}, "predictions": {}, "differs": {"a": []}})
+    columns = ["los/accuracy", "los/macro_f1"]
+    found = {"cells": {"a": {column: {} for column in columns}}, "columns": columns, "cohort": "mimic4"}
+    table = {"cells": {"a": {"los/accuracy": 0.5, "los/macro_f1": 0.4}}, "differs": {"a": {"los/accuracy": "other"}}}
+    shown, withheld = comparable(folder, study, found, table)
+    assert (shown, withheld) == ({"a": {"los/macro_f1": 0.4}}, {"los: other": ["A"]})
+
+
+def test_what_a_printed_number_is_of_is_said_of_numbers_that_are_stored() -> None:
+    published = yaml.safe_load((Path(__file__).resolve().parents[2] / "conf/study/_published.yaml").read_text())
+    tables = [table for table in published.values() if "differs" in table]
+    assert tables
+    for table in tables:
+        assert not [c for row, own in table["differs"].items() for c in own if c not in table["cells"][row]]
+
+
+def test_the_row_of_kares_table_2_that_table_3_has_of_another_model() -> None:
+    """Its mortality on MIMIC-III is, to the digit, that of the row without similar patients and reasoning."""
+    published = full("kare").published
+    two, three = published["kare.2.mimic3"], published["kare.3.mimic3"]["cells"]
+    own = {column: value for column, value in two["cells"]["kare"].items() if column in two["differs"]["kare"]}
+    assert own.keys() == {column for column in three["kare"] if column.startswith("kare_mortality/")}
+    assert all(three["knows"][column] == value != three["kare"][column] for column, value in own.items())
 
 
 def test_published_numbers_without_a_setting_are_refused() -> None:

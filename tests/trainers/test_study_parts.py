@@ -105,6 +105,29 @@ def test_net_benefit_and_calibration_are_their_formulas() -> None:
         number("class_f1@2")
 
 
+def test_weighted_f1_agrees_with_scikit_learn() -> None:
+    """Also under whole weights, as of a draw of patients; labels that are never true or never answered among them."""
+    rng = np.random.default_rng(0)
+    truth, guess = rng.choice(["0", "1", "2"], 40), rng.choice(["0", "1", "3", None], 40)
+    frame = pl.DataFrame({"label": truth, "prediction": guess.tolist()})
+    weights = np.vstack([np.ones(40), rng.integers(0, 3, 40)]).astype(float)
+    drawn = number_of("weighted_f1", frame, ("0", "1", "2", "3"))(weights)
+    answers = ["none" if one is None else one for one in guess]
+    for value, own in zip(drawn, weights, strict=True):
+        expected = f1_score(truth, answers, labels=["0", "1", "2"], average="weighted", sample_weight=own)
+        assert value == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_logarithm_of_retrievals_is_of_all_samples_together() -> None:
+    frame = pl.DataFrame({"retrievals": [2, 0, 3, 1]})
+    weights = np.array([[1.0, 1, 1, 1], [0, 2, 0, 2], [0, 4, 0, 0]])
+    drawn = number_of("log_retrievals", frame, ("no", "yes"))(weights)
+    assert drawn.tolist() == pytest.approx([np.log(6), np.log(2), 0])
+    assert bounds_of("log_retrievals") == (0, np.inf)
+    with pytest.raises(BadInput, match="never retrieves"):
+        number_of("log_retrievals", pl.DataFrame({"retrievals": [0, 0]}), ())
+
+
 @pytest.mark.parametrize("classes", [2, 4])
 def test_graphwalkers_numbers_agree_with_scikit_learn(classes: int) -> None:
     """Micro AUROC, and F1 at the threshold that is best on the very samples."""

@@ -10,7 +10,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -78,7 +79,7 @@ class StudyJobs:
         own = [
             f"system={run.system}", f"task={cell.task}", *study.cohorts[cell.cohort], f"seed={cell.seed}",
             f"trainer.base.seed={cell.seed}", *study.overrides, *self.scale.overrides, *self._as_the_paper(cell),
-            *run.overrides, *(run.full if self.scale.full else run.demo), *self.more,
+            *run.overrides, *(run.full if self.scale.full else run.demo), *self._of_the_command(cell),
             f"eval.variants=[{','.join(dict.fromkeys(self.rows(cell).values()))}]",
             f"run_dir={self.folder.run(cell)}",
         ]  # fmt: skip
@@ -90,6 +91,22 @@ class StudyJobs:
         if self.scale.train and pruner is not None:
             own.append(f"system.pruned_by={self.folder.run(pruner) / RETRIEVALS}")
         return own
+
+    def _of_the_command(self, cell: Cell) -> list[str]:
+        """The overrides of the command line, without keys of systems other than the cell's."""
+        own = self.system_keys(cell.run.system) if any(map(system_key, self.more)) else frozenset()
+        return [text for text in self.more if (key := system_key(text)) is None or key in own]
+
+    def system_keys(self, system: str) -> frozenset[str]:
+        """The keys of system=NAME, without "system."."""
+        if system not in self._system_keys:
+            own: Any = self.load([f"system={system}"]).system
+            self._system_keys[system] = frozenset(one.name for one in fields(own))
+        return self._system_keys[system]
+
+    @cached_property
+    def _system_keys(self) -> dict[str, frozenset[str]]:
+        return {}
 
     def _as_the_paper(self, cell: Cell) -> list[str]:
         """Overrides of the paper's setting, at scale=full alone."""
@@ -107,6 +124,12 @@ class StudyJobs:
         paper = self.study.paper if self.scale.full else None
         frozen = paper is not None and paper.leaves_frozen(cell)
         return self.scale.train and cell.run.train and cell.run.weights is None and not frozen
+
+
+def system_key(override: str) -> str | None:
+    """KEY of an override "system.KEY=..."; None for every other one."""
+    section, _, rest = override.partition("=")[0].lstrip("+").partition(".")
+    return rest.partition(".")[0] if section == "system" and rest else None
 
 
 def play(shop: StudyJobs, cell: Cell) -> str | None:

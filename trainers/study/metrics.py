@@ -3,7 +3,8 @@
 A name may carry a parameter: net_benefit@0.2 (decision curve at a threshold of 0.2, Vickers and Elkin 2006),
 observed@0.25 (share of class 1 among predictions of about 0.25, for a reliability diagram), distance@2 (share of
 replies two labels away from the truth, for labels in order; GHAR, Fig. 10c), class_f1@2 (F1 of the third label against
-all others; EHR-RAG, Tables 1 and 2).
+all others; EHR-RAG, Tables 1 and 2). log_retrievals is the natural logarithm of the retrievals for all samples
+together: KARE's bar of GHAR's Fig. 9(a), 9.1, is one for each of a fifth of the visits of its Table III.
 """
 
 from __future__ import annotations
@@ -34,10 +35,12 @@ BOUNDLESS = ("reward", "entropy_drop")  # of `MEANS`, those that may be of any s
 CONFUSION = ("balanced_accuracy", "macro_f1", "sensitivity", "specificity")
 SCORES = ("auroc", "auprc")
 PAPERS = ("micro_auroc", "f1_best_on_test")  # of GraphWalker's tables; the second's threshold looks at the test's truth
-LIKE = {"micro_auroc": "auroc", "f1_best_on_test": "sensitivity"}  # whose rule on too few patients holds for it
+# Whose rule on too few patients holds for it.
+LIKE = {"micro_auroc": "auroc", "f1_best_on_test": "sensitivity", "weighted_f1": "macro_f1"}
 OF_ALL_LABELS = (*SCORES, "micro_auroc", "brier", "ece")  # of the probabilities of every label, any number of labels
 AT_VALID = ("f1_at_valid", "sensitivity_at_valid", "specificity_at_valid")  # threshold chosen on validation samples
-NAMES = ("accuracy", "readable", "f1", *CONFUSION, *SCORES, *PAPERS, "brier", "ece", *MEANS, "when_f1", *AT_VALID)
+NAMES = ("accuracy", "readable", "f1", "weighted_f1", *CONFUSION, *SCORES, *PAPERS, "brier", "ece", *MEANS,
+         "log_retrievals", "when_f1", *AT_VALID)  # fmt: skip
 PARAMETERS = ("net_benefit", "observed", "distance", "accuracy_look_ups", "class_f1")
 TITLES = {
     "accuracy": "Accuracy", "balanced_accuracy": "B-Accuracy", "macro_f1": "F1 (macro)", "f1": "F1", "auroc": "AUROC",
@@ -46,6 +49,7 @@ TITLES = {
     "seconds": "Seconds", "reward": "Reward", "when_f1": "When to retrieve, F1", "brier": "Brier", "ece": "ECE",
     "micro_auroc": "AUROC (micro)", "f1_best_on_test": "F1, best threshold of the test", "options_f1": "F1 of options",
     "rouge_1": "ROUGE-1", "rouge_2": "ROUGE-2", "rouge_l": "ROUGE-L", "sari": "SARI", "bleu_4": "BLEU-4",
+    "log_retrievals": "Retrievals, log", "weighted_f1": "F1 (weighted)",
     "entropy_drop": "Entropy drop, nats a token", "class_f1": "F1 of label",
     "training_seconds": "Seconds to the best step", "parameters": "Parameters",
     "f1_at_valid": "F1, threshold of validation",
@@ -77,7 +81,7 @@ def bounds_of(metric: str) -> tuple[float, float]:
     name = metric.partition("@")[0]
     if name in (*BOUNDLESS, "net_benefit"):
         return -np.inf, np.inf if name in BOUNDLESS else 1.0
-    return 0.0, np.inf if name in MEANS and name not in SHARES else 1.0
+    return 0.0, np.inf if (name in MEANS and name not in SHARES) or name == "log_retrievals" else 1.0
 
 
 def number_of(metric: str, frame: pl.DataFrame, labels: Sequence[str]) -> Number:
@@ -92,6 +96,8 @@ def number_of(metric: str, frame: pl.DataFrame, labels: Sequence[str]) -> Number
         return _mean(frame["as_replied"].is_not_null())
     if name in MEANS:
         return _mean(_column(metric, frame))
+    if name == "log_retrievals":
+        return _log_retrievals(_column("lookups", frame))
     if name == "when_f1":
         return _when(frame)
     if name == "accuracy_look_ups":
@@ -111,6 +117,8 @@ def number_of(metric: str, frame: pl.DataFrame, labels: Sequence[str]) -> Number
         return _of_confusion(truth, guess, len(labels), "macro_f1" if name == "f1" else name)
     if name == "f1":
         return _f1(truth == 1, guess == 1)
+    if name == "weighted_f1":
+        return _weighted_f1(truth, guess, len(labels))
     if name in OF_ALL_LABELS:
         return _of_all_labels(name, truth, _scores(frame, len(labels)))
     if len(labels) != 2:
@@ -183,6 +191,14 @@ def _mean(values: pl.Series, those: pl.Series | None = None, what: str = "") -> 
     return lambda weights: ratio(weights @ (np.nan_to_num(numbers) * kept), weights @ kept)
 
 
+def _log_retrievals(retrievals: pl.Series) -> Number:
+    """Of all samples together; a draw of patients that has none counts one. BadInput for a row without any."""
+    if not retrievals.sum():
+        raise BadInput("it never retrieves, and 0 has no logarithm")
+    mean, samples = _mean(retrievals), len(retrievals)
+    return lambda weights: np.log(np.maximum(samples * mean(weights), 1.0))
+
+
 def _indices(values: pl.Series, labels: Sequence[str]) -> np.ndarray:
     """Label indices, -1 for no answer."""
     place = {label: i for i, label in enumerate(labels)}
@@ -211,6 +227,19 @@ def _f1(truth: np.ndarray, guess: np.ndarray) -> Number:
     if not truth.any():
         raise BadInput(f"one class only among {len(truth)} samples")
     return lambda weights: ratio(2 * weights @ (truth & guess), weights @ truth + weights @ guess)
+
+
+def _weighted_f1(truth: np.ndarray, guess: np.ndarray, classes: int) -> Number:
+    """The mean of the classes' F1, each weighted by how often it is true."""
+    numbers = np.arange(classes)
+    right, named = truth[:, None] == numbers, guess[:, None] == numbers
+
+    def number(weights: np.ndarray) -> np.ndarray:
+        often = weights @ right
+        f1 = ratio(2 * (weights @ (right & named)), often + weights @ named)
+        return ratio((np.nan_to_num(f1) * often).sum(axis=1), often.sum(axis=1))
+
+    return number
 
 
 def _class_f1(frame: pl.DataFrame, truth: np.ndarray, guess: np.ndarray, label: int) -> Number:

@@ -33,7 +33,8 @@ def differences(
 ) -> list[str]:
     """In what a cell differs from the paper, a phrase each; empty where a published number may stand beside it.
 
-    samples: of the cell, whose patients and share of positives (the second of two labels) the paper's must allow.
+    samples: of the cell. The paper's tables must allow its patients, and the share of positives (the second of two
+    labels) among its test samples, which those tables are of.
     """
     return [*key_differences(study, cell, row, config), *_of_samples(study, cell, config, samples, labels)]
 
@@ -51,12 +52,13 @@ def key_differences(study: Study, cell: Cell, row: StudyRow, config: Config) -> 
 def _of_samples(
     study: Study, cell: Cell, config: Config, samples: pl.DataFrame, labels: Sequence[str]
 ) -> Iterator[str]:
-    theirs = study.paper.patients.get(cell.cohort) if study.paper is not None else None
+    theirs = study.paper.patients_of(cell) if study.paper is not None else None
     ours = samples["subject_id"].n_unique()
     if theirs is not None and not FEWEST * theirs <= ours <= MOST * theirs:
         yield f"{ours:,} patients, the paper has {theirs:,}"
     if len(labels) == 2:
-        positive = [int(label == labels[1]) for label in samples["label"]]
+        tested = samples.filter(pl.col("split") == "test")["label"]
+        positive = [int(label == labels[1]) for label in tested]
         if (far := beyond_the_paper(config.protocol.name, config.task.name, config.data.name, positive)) is not None:
             yield far
 

@@ -30,7 +30,7 @@ def draw(folder: StudyFolder, study: Study, numbers: Mapping[str, Any]) -> None:
     for name, table_numbers in numbers.items():
         table = next(one for one in study.tables if one.name == table_numbers["table"])
         beside = published.get(table.published.get(table_numbers["cohort"], ""), {})
-        printed, withheld = comparable(folder, study, table_numbers, beside.get("cells") or {})
+        printed, withheld = comparable(folder, study, table_numbers, beside)
         lines = list(lines_of(study, table_numbers, printed))
         write_whole(folder.path / "tables" / f"{name}.csv", as_csv(lines))
         write_whole(folder.path / "tables" / f"{name}.tex", as_latex(study, table, table_numbers))
@@ -53,22 +53,25 @@ def comparable(
 ) -> tuple[dict[str, dict[str, float]], dict[str, list[str]]]:
     """The published numbers beside whose cells they may stand, and why others may not: reason -> titles of rows.
 
-    A number is withheld where the cell of any seed differs from the paper's setting or is not played.
+    published: a table of conf/study/_published.yaml, with its "cells", and under "differs" row -> column -> in what a
+    printed number is of something else than its row. A number is withheld there, and where the cell of any seed
+    differs from the paper's setting or is not played.
     """
+    theirs, other = published.get("cells") or {}, published.get("differs") or {}
     printed: dict[str, dict[str, float]] = {}
     reasons: dict[str, list[str]] = {}
     dones: dict[str, dict[str, Any] | None] = {}
-    for row in [study.row(name) for name in numbers["cells"] if name in published]:
-        for column in [column for column in numbers["columns"] if column in published[row.name]]:
+    for row in [study.row(name) for name in numbers["cells"] if name in theirs]:
+        for column in [column for column in numbers["columns"] if column in theirs[row.name]]:
             task = column.split("/", 1)[0]
-            why: list[str] = [row.differs] if row.differs else []
+            why: list[str] = [text for text in (row.differs, other.get(row.name, {}).get(column)) if text]
             for seed in study.seeds:
                 cell = Cell(study.run(row.run), numbers["cohort"], task, seed)
                 if cell.id not in dones:
                     dones[cell.id] = folder.done(cell)
                 why += _differs(dones[cell.id], row.name)
             if not why:
-                printed.setdefault(row.name, {})[column] = published[row.name][column]
+                printed.setdefault(row.name, {})[column] = theirs[row.name][column]
             for phrase in dict.fromkeys(why):
                 rows = reasons.setdefault(f"{task}: {phrase}", [])
                 rows += [] if row.title in rows else [row.title]

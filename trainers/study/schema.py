@@ -121,7 +121,8 @@ class PaperSetting:
 
     overrides: of every cell at scale=full, before the run's own. keys: dotted keys and their values, which a cell must
     hold. where: the same of some cells. frozen: the paper trains nothing, so scale=full does not either. patients:
-    cohort -> the paper's count. differs: sentences for what no key can say, printed under every table with its numbers.
+    cohort, or cohort/task where the paper counts one task alone, -> the paper's count. differs: sentences for what no
+    key can say, printed under every table with its numbers.
     """
 
     source: str
@@ -131,6 +132,9 @@ class PaperSetting:
     frozen: bool = False
     patients: Mapping[str, int] = field(default_factory=dict)
     differs: Names = ()
+
+    def patients_of(self, cell: Cell) -> int | None:
+        return self.patients.get(f"{cell.cohort}/{cell.task}", self.patients.get(cell.cohort))
 
     def leaves_frozen(self, cell: Cell) -> bool:
         return self.frozen or any(part.frozen and part.holds(cell) for part in self.where)

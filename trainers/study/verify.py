@@ -21,7 +21,7 @@ from ghar.trainers.study.run import folder_of, kept_study, results_of
 from ghar.trainers.study.schema import cells_of
 
 CLOSE = 1e-9
-BY_SKLEARN = ("accuracy", "balanced_accuracy", "macro_f1", "f1", "auroc", "auprc", "brier")
+BY_SKLEARN = ("accuracy", "balanced_accuracy", "macro_f1", "weighted_f1", "f1", "auroc", "auprc", "brier")
 
 
 @dataclass(frozen=True)
@@ -154,6 +154,8 @@ def by_sklearn(metric: str, frame: pl.DataFrame, labels: tuple[str, ...]) -> flo
     if metric == "macro_f1" or (metric == "f1" and len(labels) != 2):
         seen = sorted({*truth, *guess} - {"(none)"})
         return float(metrics.f1_score(truth, guess, labels=seen, average="macro"))
+    if metric == "weighted_f1":
+        return float(metrics.f1_score(truth, guess, labels=sorted(set(truth)), average="weighted"))
     if metric == "f1":
         return float(metrics.f1_score(truth, guess, labels=[labels[1]], average="macro"))
     even = [1 / len(labels)] * len(labels)  # what a sample without probabilities knows

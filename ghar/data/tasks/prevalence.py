@@ -1,8 +1,9 @@
 """Shares of positive samples that a paper's own tables allow, beside those of a run.
 
 Accuracy and balanced accuracy of a binary task bound the share p of positives: accuracy = p TPR + (1 - p) TNR, and the
-balanced accuracy is the mean of TPR and TNR, each from 0 to 1. Sensitivity, specificity and accuracy give p itself. A
-run whose share is another says so, because its accuracy cannot be compared with the printed one. The numbers are
+balanced accuracy is the mean of TPR and TNR, each from 0 to 1. Sensitivity, specificity and accuracy give p itself. All
+are of the test samples: KARE draws 21.5% positive patients of MIMIC-IV and prints 19.16% among those it tests. A run
+whose share is another says so, because its accuracy cannot be compared with the printed one. The numbers are
 reckoned from conf/study/_published.yaml (tests/data/test_prevalence.py).
 """
 
@@ -41,7 +42,7 @@ def beside_the_paper(protocol: str, task: str, data: str, labels: Sequence[int])
 def beyond_the_paper(protocol: str, task: str, data: str, labels: Sequence[int]) -> str | None:
     """The share of positives where the paper's tables cannot have it; None where they can, or none is known.
 
-    Three standard errors of the share are allowed for the size of the cohort.
+    Three standard errors of the share are allowed for the number of samples.
     """
     allowed = ALLOWED.get((protocol, task, data))
     if allowed is None or not labels:
