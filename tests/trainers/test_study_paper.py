@@ -16,7 +16,7 @@ from ghar.launch.entry import load
 from ghar.launch.study import studies, workshop
 from ghar.trainers.study.folder import StudyFolder
 from ghar.trainers.study.jobs import StudyJobs
-from ghar.trainers.study.paper import differences, key_differences, paper_keys
+from ghar.trainers.study.paper import differences, key_differences, paper_keys, published_rows
 from ghar.trainers.study.render import comparable
 from ghar.trainers.study.schema import Cell, Study, cells_of, read_study, rows_of
 
@@ -47,9 +47,9 @@ def printed(study: Study, cell: Cell) -> list[str]:
     published = full(study.name).published
     found = []
     for table in study.tables:
-        cells = published.get(table.published.get(cell.cohort, ""), {}).get("cells", {})
-        here = {row for row, columns in cells.items() if any(c.split("/")[0] == cell.task for c in columns)}
-        found += [row.name for row in rows_of(study, cell.run.name) if row.name in here & set(table.rows or cells)]
+        theirs = published_rows(published.get(table.published.get(cell.cohort, ""), {}))
+        here = {row for row, columns in theirs.items() if any(c.split("/")[0] == cell.task for c in columns)}
+        found += [row.name for row in rows_of(study, cell.run.name) if row.name in here & set(table.rows or theirs)]
     return sorted(set(found))
 
 
@@ -256,9 +256,48 @@ def test_one_seed_that_differs_withholds_the_number(
             folder.run(cell).mkdir(parents=True)
             folder.finish(cell, {"rows": {"a": "x"}, "predictions": {}, "differs": {"a": told}})
     found = {"cells": {"a": {"los/accuracy": {}}}, "columns": ["los/accuracy"], "cohort": "mimic4"}
-    shown, withheld = comparable(folder, study, found, {"a": {"los/accuracy": 0.5}})
+    shown, withheld = comparable(folder, study, found, {"cells": {"a": {"los/accuracy": 0.5}}})
     assert shown == ({"a": {"los/accuracy": 0.5}} if reason is None else {})
     assert withheld == ({} if reason is None else {reason: ["A"]})
+
+
+OF_TWO = {"cells": {"a": {"los/accuracy": 0.5}}, "models": {"big": {"a": {"los/accuracy": 0.7}}}}
+OF_BIG = {"cells": {}, "models": OF_TWO["models"]}
+OTHER = "model.path is other, the paper's small"
+
+
+@pytest.mark.parametrize(("entry", "model", "differs", "value", "reason"), [
+    (OF_TWO, "small", [], 0.5, None),
+    (OF_TWO, "big", ["model.path is big, the paper's small"], 0.7, None),
+    (OF_TWO, "big", ["model.path is big, the paper's small", "system.k is 2, the paper's 3"], None,
+     "los: system.k is 2, the paper's 3"),
+    (OF_TWO, "other", [OTHER], None, f"los: {OTHER}"),
+    (OF_BIG, "big", [], 0.7, None),
+    (OF_BIG, "small", [], None, "los: model.path is small, the paper's big"),
+    (OF_BIG, "other", [OTHER], None, "los: model.path is other, the paper's big"),
+    (OF_BIG, None, [], None, "los: model.path is not set, the paper's big"),
+])  # fmt: skip
+def test_a_number_stands_beside_the_model_that_the_paper_asked(
+    tmp_path: Path, entry: dict[str, Any], model: str | None, differs: list[str], value: float | None,
+    reason: str | None,
+) -> None:  # fmt: skip
+    study, folder = study_with(), StudyFolder(tmp_path)
+    for cell in cells_of(study):
+        folder.run(cell).mkdir(parents=True)
+        folder.finish(cell, {"rows": {"a": "x"}, "predictions": {}, "differs": {"a": differs}, "model_path": model})
+    found = {"cells": {"a": {"los/accuracy": {}}}, "columns": ["los/accuracy"], "cohort": "mimic4"}
+    shown, withheld = comparable(folder, study, found, entry)
+    assert shown == ({} if value is None else {"a": {"los/accuracy": value}})
+    assert withheld == ({} if reason is None else {reason: ["A"]})
+
+
+def test_a_column_of_two_models_is_not_printed(tmp_path: Path) -> None:
+    study, folder = study_with(), StudyFolder(tmp_path)
+    for cell, model in zip(cells_of(study), ("small", "big"), strict=True):
+        folder.run(cell).mkdir(parents=True)
+        folder.finish(cell, {"rows": {"a": "x"}, "predictions": {}, "differs": {"a": []}, "model_path": model})
+    found = {"cells": {"a": {"los/accuracy": {}}}, "columns": ["los/accuracy"], "cohort": "mimic4"}
+    assert comparable(folder, study, found, OF_TWO) == ({}, {"los: seeds of several models": ["A"]})
 
 
 def test_published_numbers_without_a_setting_are_refused() -> None:

@@ -12,6 +12,7 @@ from ghar.metrics.style import pages
 from ghar.trainers.study.figures import figures_of
 from ghar.trainers.study.folder import StudyFolder
 from ghar.trainers.study.metrics import MODEL_METRICS, title_of
+from ghar.trainers.study.paper import published_number, published_rows
 from ghar.trainers.study.schema import Cell, Study, StudyTable, cells_of
 
 FIELDS = (
@@ -30,7 +31,7 @@ def draw(folder: StudyFolder, study: Study, numbers: Mapping[str, Any]) -> None:
     for name, table_numbers in numbers.items():
         table = next(one for one in study.tables if one.name == table_numbers["table"])
         beside = published.get(table.published.get(table_numbers["cohort"], ""), {})
-        printed, withheld = comparable(folder, study, table_numbers, beside.get("cells") or {})
+        printed, withheld = comparable(folder, study, table_numbers, beside)
         lines = list(lines_of(study, table_numbers, printed))
         write_whole(folder.path / "tables" / f"{name}.csv", as_csv(lines))
         write_whole(folder.path / "tables" / f"{name}.tex", as_latex(study, table, table_numbers))
@@ -53,32 +54,44 @@ def comparable(
 ) -> tuple[dict[str, dict[str, float]], dict[str, list[str]]]:
     """The published numbers beside whose cells they may stand, and why others may not: reason -> titles of rows.
 
-    A number is withheld where the cell of any seed differs from the paper's setting or is not played.
+    published: an entry of conf/study/_published.yaml, which may have numbers of several models. A number is withheld
+    where the cell of any seed differs from the paper's setting or is not played.
     """
     printed: dict[str, dict[str, float]] = {}
     reasons: dict[str, list[str]] = {}
     dones: dict[str, dict[str, Any] | None] = {}
-    for row in [study.row(name) for name in numbers["cells"] if name in published]:
-        for column in [column for column in numbers["columns"] if column in published[row.name]]:
+    theirs = published_rows(published)
+    for row in [study.row(name) for name in numbers["cells"] if name in theirs]:
+        for column in [column for column in numbers["columns"] if column in theirs[row.name]]:
             task = column.split("/", 1)[0]
             why: list[str] = [row.differs] if row.differs else []
+            values: set[float] = set()
             for seed in study.seeds:
                 cell = Cell(study.run(row.run), numbers["cohort"], task, seed)
                 if cell.id not in dones:
                     dones[cell.id] = folder.done(cell)
-                why += _differs(dones[cell.id], row.name)
+                value, phrases = _published(dones[cell.id], published, row.name, column)
+                why += phrases
+                values |= set() if value is None else {value}
+            if len(values) > 1:
+                why.append("seeds of several models")
             if not why:
-                printed.setdefault(row.name, {})[column] = published[row.name][column]
+                printed.setdefault(row.name, {})[column] = min(values)
             for phrase in dict.fromkeys(why):
                 rows = reasons.setdefault(f"{task}: {phrase}", [])
                 rows += [] if row.title in rows else [row.title]
     return printed, reasons
 
 
-def _differs(done: Mapping[str, Any] | None, row: str) -> list[str]:
+def _published(
+    done: Mapping[str, Any] | None, published: Mapping[str, Any], row: str, column: str
+) -> tuple[float | None, list[str]]:
+    """The number beside a cell, and why it may not stand there. done: the cell's done.json."""
     if done is None or row not in done["rows"]:
-        return ["not played"]
-    return done.get("differs", {}).get(row, ["played before settings were held against the paper's"])
+        return None, ["not played"]
+    if row not in done.get("differs", {}):
+        return None, ["played before settings were held against the paper's"]
+    return published_number(published, row, column, done.get("model_path"), done["differs"][row])
 
 
 def lines_of(study: Study, numbers: Mapping[str, Any], published: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
