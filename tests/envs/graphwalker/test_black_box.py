@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import ghar.llm.api as api
-from ghar.envs.graphwalker.episode import parse_probability
+from ghar.envs.graphwalker.probability import parse_probability
 from ghar.errors import BadInput
 from ghar.launch.entry import load
 from ghar.trainers.evaluation.evaluate import evaluate
@@ -69,6 +69,16 @@ def test_probabilities_in_the_reply_rank_patients(tmp_path: Path, server: tuple[
     assert "auroc" in summary["policies"]["zero_shot"]["clinical"]
     asked = [prompt_of(body) for _, body, _ in server[1].came if prompt_of(body).endswith("Probability:")]
     assert asked and all("Answer:\n" not in prompt and 'How probable is the answer "' in prompt for prompt in asked)
+
+
+@pytest.mark.parametrize("inference", ["direct", "react", "compare"])
+def test_a_probability_follows_no_comparison(inference: str) -> None:
+    own = ("system=graphwalker", "task=series_mortality", "system.reply=probability", f"system.inference={inference}")
+    if inference != "compare":
+        assert load(own)
+        return
+    with pytest.raises(BadInput, match=r"choose system\.inference=direct or react"):
+        load(own)
 
 
 def test_a_probability_is_of_two_answers(tmp_path: Path) -> None:
