@@ -36,7 +36,8 @@ def tables() -> str:
     """A section a paper. BadInput for an item of a study or a table that does not exist."""
     lines = []
     for paper, items in _items().items():
-        lines += ["", f"## {paper}", *_settings(items), "", "| item | made by | state | what differs |", "|---|---|---|---|"]
+        lines += ["", f"## {paper}", *_settings(items), ""]
+        lines += ["| item | made by | state | what differs |", "|---|---|---|---|"]
         for item in items:
             status, why = state(item)
             lines.append(f"| {item['item']} | {_made_by(item)} | {status} | {'. '.join(why)} |")
@@ -44,7 +45,7 @@ def tables() -> str:
 
 
 def _settings(items: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """A paragraph for each study of a paper: what its published numbers were made under, and in what all of ours differ."""
+    """A paragraph for each study of a paper: whence its settings are, and in what all of its numbers differ."""
     for name in dict.fromkeys(item["study"] for item in items if "study" in item):
         paper = _study(name).paper
         if paper is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -25,6 +26,7 @@ pytestmark = pytest.mark.slow
 COHORTS = {"ehr_rag": "[meds:/data/meds]", "exprag": "[mimic4:/data/iv]", "kare": "[mimic3:/data/iii,mimic4:/data/iv]",
            "graphwalker": "[mimic3:/data/iii,mimic4:/data/iv]", "ghar_questions": "[medqa:/data/questions]",
            "ghar_summaries": "[summary:/data/texts]"}  # fmt: skip
+WEIGHTS = re.compile(r"supervised|label_sft|_sft$")  # variants of weights that a training makes
 ALL = "[mimic3:/data/iii,mimic4:/data/iv,eicu:/data/eicu]"
 AXES = {  # tables whose figure has lines -> the key that its axis is; x: 0 is a row that the key does not concern
     ("exprag", "similar"): "system.top_k", ("graphwalker", "shots"): "system.k",
@@ -124,9 +126,29 @@ def test_of_the_questions_graphwalkers_model_alone_is_frozen() -> None:
 @pytest.mark.parametrize("name", ["graphwalker", "ehr_rag", "exprag"])
 def test_what_a_paper_leaves_frozen_is_not_trained_at_the_full_scale(name: str) -> None:
     shop = full(name)
-    assert not any(shop.trains(cell) for cell in cells_of(shop.study))
+    trained_runs = {cell.run.name for cell in cells_of(shop.study) if shop.trains(cell)}
+    assert trained_runs == ({"sft"} if name == "graphwalker" else set())
     trained = replace(shop, scale=replace(shop.scale, full=False))
     assert any(trained.trains(cell) for cell in cells_of(shop.study))
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_a_row_of_trained_weights_is_trained_at_the_full_scale(name: str) -> None:
+    """Else the model as it was loaded would answer in the name of weights that no one trained."""
+    shop = full(name)
+    trained = {cell.run.name for cell in cells_of(shop.study) if shop.trains(cell)}
+    frozen = {run.name for run in shop.study.runs if run.weights is None and run.train} - trained
+    wanted = [row.name for row in shop.study.rows if row.run in frozen and WEIGHTS.search(row.variant)]
+    assert not wanted
+
+
+def test_a_run_that_the_paper_trains_is_one_of_the_study() -> None:
+    values = {"title": "t", "about": "a", "tasks": ["los"], "main": "a", "runs": [{"name": "r", "system": "ghar"}],
+              "rows": [{"name": "a", "title": "A", "run": "r", "variant": "v"}],
+              "tables": [{"name": "t", "title": "t"}],
+              "paper": {"source": "s", "keys": {}, "frozen": True, "trained": ["q"]}}  # fmt: skip
+    with pytest.raises(BadInput, match="paper.trained names run q, which the study has not: choose among r"):
+        read_study("own", values)
 
 
 def test_kare_is_distilled_and_not_trained_by_reward_at_the_full_scale() -> None:
