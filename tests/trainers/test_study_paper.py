@@ -147,7 +147,7 @@ def test_a_run_that_the_paper_trains_is_one_of_the_study() -> None:
               "rows": [{"name": "a", "title": "A", "run": "r", "variant": "v"}],
               "tables": [{"name": "t", "title": "t"}],
               "paper": {"source": "s", "keys": {}, "frozen": True, "trained": ["q"]}}  # fmt: skip
-    with pytest.raises(BadInput, match="paper.trained names run q, which the study has not: choose among r"):
+    with pytest.raises(BadInput, match=r"paper\.trained names run q, which the study has not: choose among r"):
         read_study("own", values)
 
 
