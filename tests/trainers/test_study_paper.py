@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 
 from ghar.config import Config
+from ghar.envs.graphwalker.corpus import NEEDS
 from ghar.errors import BadInput
 from ghar.launch.entry import load
 from ghar.launch.study import studies, workshop
@@ -120,7 +121,7 @@ def test_cells_without_published_numbers_are_the_papers_too(name: str) -> None:
 def test_of_the_questions_graphwalkers_model_alone_is_frozen() -> None:
     shop = full("ghar_questions")
     trained = {cell.run.name: shop.trains(cell) for cell in cells_of(shop.study)}
-    assert trained == {run.name: run.name != "walker" for run in shop.study.runs}
+    assert trained == {run.name: run.system != "graphwalker" for run in shop.study.runs}
 
 
 @pytest.mark.parametrize("name", ["graphwalker", "ehr_rag", "exprag"])
@@ -140,6 +141,16 @@ def test_a_row_of_trained_weights_is_trained_at_the_full_scale(name: str) -> Non
     frozen = {run.name for run in shop.study.runs if run.weights is None and run.train} - trained
     wanted = [row.name for row in shop.study.rows if row.run in frozen and WEIGHTS.search(row.variant)]
     assert not wanted
+
+
+@pytest.mark.parametrize("name", ["graphwalker", "ghar_questions"])
+def test_selectors_inside_a_model_have_an_engine_that_shows_it(name: str) -> None:
+    """One such variant among others would refuse the whole cell."""
+    asked: set[tuple[str, str]] = set()
+    for cell in cells_of(full(name).study):
+        inside = [v for v in full(name).rows(cell).values() if NEEDS.get(v) == "hidden states"]  # type: ignore[call-overload]
+        asked |= {(v, composed(name, cell.id).engine.kind) for v in inside}
+    assert asked == {("lms3", "hf"), ("gradsel", "hf")}
 
 
 def test_a_run_that_the_paper_trains_is_one_of_the_study() -> None:
