@@ -153,15 +153,6 @@ def test_selectors_inside_a_model_have_an_engine_that_shows_it(name: str) -> Non
     assert asked == {("lms3", "hf"), ("gradsel", "hf")}
 
 
-def test_a_run_that_the_paper_trains_is_one_of_the_study() -> None:
-    values = {"title": "t", "about": "a", "tasks": ["los"], "main": "a", "runs": [{"name": "r", "system": "ghar"}],
-              "rows": [{"name": "a", "title": "A", "run": "r", "variant": "v"}],
-              "tables": [{"name": "t", "title": "t"}],
-              "paper": {"source": "s", "keys": {}, "frozen": True, "trained": ["q"]}}  # fmt: skip
-    with pytest.raises(BadInput, match=r"paper\.trained names run q, which the study has not: choose among r"):
-        read_study("own", values)
-
-
 def test_kare_is_distilled_and_not_trained_by_reward_at_the_full_scale() -> None:
     shop = full("kare")
     for cell in cells_of(shop.study):
