@@ -6,7 +6,7 @@ is another than the paper's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +36,29 @@ def tables() -> str:
     """A section a paper. BadInput for an item of a study or a table that does not exist."""
     lines = []
     for paper, items in _items().items():
-        lines += ["", f"## {paper}", "", "| item | made by | state | what differs |", "|---|---|---|---|"]
+        lines += ["", f"## {paper}", *_settings(items), ""]
+        lines += ["| item | made by | state | what differs |", "|---|---|---|---|"]
         for item in items:
             status, why = state(item)
             lines.append(f"| {item['item']} | {_made_by(item)} | {status} | {'. '.join(why)} |")
     return "\n".join(lines) + "\n"
+
+
+def _settings(items: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """A paragraph for each study of a paper: whence its settings are, and in what all of its numbers differ."""
+    for name in dict.fromkeys(item["study"] for item in items if "study" in item):
+        paper = _study(name).paper
+        if paper is None:
+            continue
+        closed = {key: value for part in paper.where for key, value in part.closed.items()}
+        asked = ", ".join(f"`{key}={value}`" for key, value in closed.items())
+        sentences = [
+            f"**`study={name}`** takes its settings from {paper.source}.",
+            *(["The paper trains no language model here, and neither does `scale=full`."] if paper.frozen else []),
+            *([f"Published numbers need {asked}, which `scale=full` cannot set by itself."] if closed else []),
+            *paper.differs,
+        ]
+        yield from ("", " ".join(sentences))
 
 
 def state(item: Mapping[str, Any]) -> tuple[str, list[str]]:

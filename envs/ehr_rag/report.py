@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from ghar.metrics.charts import PALETTE, QUIET, Line, drawing, line_chart
+from ghar.metrics.charts import PALETTE, QUIET, Level, Line, drawing, line_chart
 from ghar.metrics.runfolder import RunFolder
 from ghar.metrics.style import ReportSection, in_order, render_section
 from ghar.metrics.traces import shorten
@@ -17,6 +17,7 @@ TITLES = {"ehr_rag": "EHR-RAG"}
 PATHS = {"numbers": "measurements", "support": "for the outcome", "oppose": "against the outcome", "": "the question"}
 TICKS = {-3650: "10 years", -1095: "3 years", -365: "1 year", -90: "90 days", -30: "30 days", -7: "7 days",
          -1: "1 day", 0: "0"}  # fmt: skip
+LEVELS = ("rag", "ehr_rag", "scripted_rag", "scripted")  # Fig. 2's methods without training samples, and their rules
 COLORS = {"numbers": PALETTE[3], "support": PALETTE[0], "oppose": PALETTE[1], "": PALETTE[2]}
 
 
@@ -44,7 +45,7 @@ def _content(episodes: Mapping[str, Iterable[Row]], summary: Mapping[str, Any]) 
     candidates = [
         (name, row) for name in rows for row in rows[name] if any(p["passages"] for p in row.get("found", ()))
     ]
-    shots = _shots_chart(summary)
+    shots = shots_chart(summary)
     if not candidates:
         return {"policy": None, "shots": shots} if shots else None
     candidates.sort(key=lambda pair: -_worth(pair[1]))  # stable: first method, first patient
@@ -118,7 +119,7 @@ def _days(time: str, end: datetime) -> float:
     return (datetime.fromisoformat(time) - end).total_seconds() / 86_400
 
 
-def _shots_chart(summary: Mapping[str, Any]) -> str | None:
+def shots_chart(summary: Mapping[str, Any]) -> str | None:
     """Macro-F1 of the regressions by training samples a class, the methods as levels (Fig. 2 of EHR-RAG)."""
     by_method = {name: scores for name, scores in (summary.get("shots") or {}).items() if len(scores) > 1}
     if not by_method:
@@ -130,4 +131,10 @@ def _shots_chart(summary: Mapping[str, Any]) -> str | None:
         numbers = [by_shots[shots]["macro_f1"] for shots in by_shots]
         y, low, high = (tuple(number[at] for number in numbers) for at in range(3))
         lines.append(Line(name, [float(v) for v in x], y, PALETTE[i], low, high))
-    return line_chart("Macro-F1 of the regressions", lines, x_label="training samples a class (last: all)", y_label="")
+    played, titles = summary.get("policies") or {}, {**TITLES, **(summary.get("titles") or {})}
+    levels = [
+        Level(titles.get(name, name), played[name]["macro_f1"][0])
+        for name in LEVELS if "macro_f1" in played.get(name, {})
+    ]  # fmt: skip
+    x_label = "training samples a class (last: all)"
+    return line_chart("Macro-F1 of the regressions", lines, x_label=x_label, y_label="", levels=levels)

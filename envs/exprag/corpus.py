@@ -37,14 +37,23 @@ ENCODED = 32  # texts an encoder sees at once
 
 def encoder_of(config: Config) -> Encoder | None:
     """The encoder that retriever=... names; None for those that count words."""
-    return None if config.retriever.kind in ("tfidf", "bm25") else load_encoder(config.retriever.kind, ENCODED)
+    return _load(config.retriever.kind)
+
+
+def ranker_encoder(settings: Settings, encoder: Encoder | None) -> Encoder | None:
+    """The encoder of the ranker by text: that of system.ranker_encoder, else the run's own."""
+    return encoder if settings.ranker_encoder is None else _load(settings.ranker_encoder)
+
+
+def _load(kind: str) -> Encoder | None:
+    return None if kind in ("tfidf", "bm25") else load_encoder(kind, ENCODED)
 
 
 def make_ranker(settings: Settings, asked: str, index: ReportIndex, notes: Notes, encoder: Encoder | None) -> Ranker:
     """The ranker that system.ranker names. asked: the kind of codes a task is about (`ghar.retrieval.reports.KINDS`),
-    which task_focused and complementary read."""
+    which task_focused and complementary read. encoder: of retriever=..."""
     if settings.ranker == "text":
-        return partial(rank_by_text, index, text_scores(index, notes, encoder))
+        return partial(rank_by_text, index, text_scores(index, notes, ranker_encoder(settings, encoder)))
     if settings.ranker in ("random", "one_code"):
         return partial(rank_at_random, index, settings.ranker == "one_code")
     if settings.ranker == "released":

@@ -14,7 +14,7 @@ import numpy as np
 
 from ghar.data.readers.notes import Notes
 from ghar.envs.case import Case
-from ghar.envs.exprag.corpus import encoder_of, finder_of
+from ghar.envs.exprag.corpus import encoder_of, finder_of, ranker_encoder
 from ghar.envs.exprag.episode import NOTHING, pieces_by_stay
 from ghar.envs.exprag.label_episode import LabelEpisodes
 from ghar.envs.exprag.label_system import Experience, build_label_system, check_label_settings
@@ -84,7 +84,7 @@ def _corpus(records: Records, settings: Settings) -> ReportCorpus:
     index = build_reports(ids, ids, never, {kind: entries_of([()] * len(ids), kind) for kind in KINDS})
     asking = {one.sample_id: ReportQuery(one.subject_id, None, ((), (), ())) for one in every}
     answers = {one.subject_id: one.text.options[one.label] for one in train}
-    ranker = partial(rank_by_text, index, text_scores(index, texts, encoder))
+    ranker = partial(rank_by_text, index, text_scores(index, texts, ranker_encoder(settings, encoder)))
     labels = {one.subject_id: one.label for one in train}
     return ReportCorpus(index, texts, asking, ranker, finder_of(settings, encoder), answers.__getitem__, labels)
 

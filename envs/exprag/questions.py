@@ -24,7 +24,7 @@ from ghar.envs.exprag.baselines import (
     of_option,
     right_options,
 )
-from ghar.envs.exprag.corpus import StayNames, encoder_of, finder_of, make_ranker
+from ghar.envs.exprag.corpus import StayNames, encoder_of, finder_of, make_ranker, ranker_encoder
 from ghar.envs.exprag.dischargeqa import (
     ASKED,
     PREFIX,
@@ -209,7 +209,9 @@ def _ranker_study(
     if not settings.judged:
         return None
     visits, names = records.cohort.shown.visits, records.described
-    return RankerStudy(records.config, test[: settings.judged], corpus, encoder, visits, names)
+    return RankerStudy(
+        records.config, test[: settings.judged], corpus, ranker_encoder(settings, encoder), visits, names
+    )
 
 
 def _counts(notes: Notes, corpus: ReportCorpus, splits: Splits[DischargeQuestion]) -> dict[str, int]:

@@ -25,6 +25,8 @@ class Settings:
     # by codes, with the weights of Eq. 7 so named (the middle two for DischargeQA only); released: a third from each
     # modality's own list; by text; one_code: by chance among stays with the same principal diagnosis; by chance
     ranker: Literal["uniform", "task_focused", "complementary", "released", "text", "one_code", "random"] = "uniform"
+    # retriever.kind of the ranker by text, so that excerpts may be found by another; null is the run's own
+    ranker_encoder: str | None = None
     top_k: Count = 15  # stays that are ranked
     # how excerpts of the ranked stays' reports are found
     retriever: Literal["auto_merging", "sentence_window", "bm25", "fusion", "dense", "flare"] = "auto_merging"
@@ -45,5 +47,8 @@ def contradictions(config: Config, own: Settings) -> Iterator[str]:
         yield f"system.fewest_rows={own.fewest_rows} is above system.most_rows={own.most_rows}: exchange them."
     if own.options != "rule" and "@http" not in own.options:
         yield f"system.options={own.options} names no server: write rule, or model@http://host:8000/v1."
-    if config.retriever.kind == "bm25" and (own.ranker == "text" or own.retriever != "bm25"):
+    if own.ranker_encoder == "bm25":
+        yield "system.ranker_encoder=bm25 makes no vectors: choose tfidf, e5 or another model's name."
+    by_run = own.ranker == "text" and own.ranker_encoder is None
+    if config.retriever.kind == "bm25" and (by_run or own.retriever != "bm25"):
         yield "retriever=bm25 makes no vectors for exprag: choose retriever=tfidf, e5 or another model's name."

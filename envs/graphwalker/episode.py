@@ -3,7 +3,6 @@ label. Which cases, a selector decides; every selector is a variant of this one 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,11 +13,12 @@ from ghar.envs.case import Case
 from ghar.envs.few_shot import with_examples
 from ghar.envs.generators import through
 from ghar.envs.graphwalker.corpus import Examples, SelectExamples, earlier
-from ghar.envs.graphwalker.react import AGENT, ROLES, Looks, react
+from ghar.envs.graphwalker.probability import AGENT, probability_act, probability_prediction
+from ghar.envs.graphwalker.react import ROLES, Looks, react
 from ghar.envs.graphwalker.selectors.prompt import END, asked_text
 from ghar.envs.graphwalker.selectors.protocol import Name
 from ghar.envs.system import Variant
-from ghar.episode import Act, EpisodeGenerator, Options, Parsed, Prediction, Reply, as_text
+from ghar.episode import Act, EpisodeGenerator, Prediction, Reply, as_text
 from ghar.llm.parsing import parse_label
 
 MAX_TOKENS = 16  # of a label that is not restricted to the choices
@@ -27,11 +27,6 @@ ANSWER = "Answer:"  # what the prompt of a label ends in
 SHARED = "Shared:"  # what the prompt of a comparison ends in
 NOTHING = "nothing"
 INFERENCE_ROLES = {"direct": ("predict",), "compare": ("compare", "predict"), "react": ROLES}  # by system.inference
-PROBABILITIES = Options(tuple(f"{percent / 100:.2f}" for percent in range(101)), alone=True)
-PROBABILITY = (
-    'How probable is the answer "{label}"? Reply with one number from 0 to 1 such as 0.27, and nothing else.\n'
-    "Probability:"
-)
 
 
 @dataclass(frozen=True)
@@ -97,29 +92,16 @@ class ExampleEpisodes:
             seen: Reply = yield Act(AGENT, "compare", ask, (), SHARED_TOKENS, 0, as_text, facts)
             prompt = compared_prompt(prompt, seen.text)
         if self.spec.reply == "probability":
-            prompt = prompt.removesuffix(ANSWER) + PROBABILITY.format(label=labels[1])
-            parse = parse_probability
-            answer: Reply = yield Act(AGENT, "predict", prompt, (), MAX_TOKENS, 0, parse, facts, PROBABILITIES)
-            if answer.value is None:
-                return Prediction(None)
-            return Prediction(int(answer.value >= 0.5), probabilities=(1 - answer.value, answer.value))
+            ask = replace(probability_act(prompt.removesuffix(ANSWER), labels), facts=facts)
+            answer: Reply = yield ask
+            return probability_prediction(answer.value)
         parse = partial(parse_label, labels=labels)
         reply: Reply = yield Act(AGENT, "predict", prompt, labels, MAX_TOKENS, 0, parse, facts)
         return Prediction(reply.value)
 
     def _react(self, case: Case[Looks], examples: Examples, facts: Mapping[str, Any]) -> EpisodeGenerator:
         text = earlier(examples.demonstrations, self.spec.task.labels)
-        return (yield from _knowing(with_examples(react(case), text, ROLES), facts))
-
-
-def parse_probability(reply: str) -> Parsed:
-    """A number from 0 to 1, which may be a share of 100, alone on the reply's first line."""
-    line = reply.strip().split("\n")[0].strip()
-    match = re.fullmatch(r"[*\"']{0,8}(\d{0,3}(?:\.\d{1,12})?)[ \t]?(%?)[.*\"']{0,4}", line)
-    if match is None or not match[1].strip("."):
-        return Parsed(None, "no_probability")
-    value = float(match[1]) / (100 if match[2] else 1)
-    return Parsed(value) if value <= 1 else Parsed(None, "no_probability")
+        return (yield from _knowing(with_examples(react(case, reply=self.spec.reply), text, ROLES), facts))
 
 
 def prompt_text(opening: str, examples: Examples, text: str) -> str:

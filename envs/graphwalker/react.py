@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Literal
 
 from ghar.envs.case import Case
+from ghar.envs.graphwalker.probability import AGENT, probability_act, probability_prediction
 from ghar.episode import Act, EpisodeGenerator, Parsed, Prediction, ReasoningStep, Reply, as_text
 from ghar.llm.parsing import parse_choice, parse_label
 from ghar.llm.prompts import Template
 
 Looks = Mapping[str, str]  # measurement -> what looking at it shows
-AGENT, ROLES = "top", ("think", "act", "look", "predict")
+ROLES = "think", "act", "look", "predict"
 MAX_TOKENS = 64  # of a thought
 HEAD = Template(
     """Question: {question}
@@ -36,8 +38,12 @@ Think about the record, look at single measurements where that helps, and answer
 LOOK = Template("{said}\nSeen:\n<data>\n{seen}\n</data>\n", MAX_TOKENS)
 
 
-def react(case: Case[Looks], steps: int = 3) -> EpisodeGenerator:
-    """At most `steps` looks, a thought before each, then the answer. Looks are the prediction's history."""
+def react(
+    case: Case[Looks], steps: int = 3, reply: Literal["label", "probability"] = "label"
+) -> EpisodeGenerator:
+    """At most `steps` looks, a thought before each, then the answer. Looks are the prediction's history.
+
+    reply: a label, or the probability of the second of two."""
     history: tuple[ReasoningStep, ...] = ()
     labels, names = case.task.labels, tuple(case.reads)
     while len(history) < steps and names:
@@ -55,6 +61,9 @@ def react(case: Case[Looks], steps: int = 3) -> EpisodeGenerator:
         which: Reply = yield Act(AGENT, "look", _prompt(case, history, ask), names, step=number, parse=_read(names))
         seen = case.reads.get(which.value, "There is no such measurement.")
         history = (*history, ReasoningStep(f"{thought.text} Look at {which.text}.", seen, retrieved=False))
+    if reply == "probability":
+        answer: Reply = yield probability_act(_prompt(case, history, ""), labels, len(history))
+        return probability_prediction(answer.value, history, truncated=len(history) == steps)
     final = yield Act(
         AGENT, "predict", _prompt(case, history, "Answer:"), labels, step=len(history),
         parse=partial(parse_label, labels=labels),

@@ -49,8 +49,8 @@ class Settings:
 
 def contradictions(config: Config, own: Settings) -> Iterator[str]:
     """Sentences for values that do not go together."""
-    if own.reply == "probability" and own.inference != "direct":
-        yield "system.reply=probability is asked for at once: choose system.inference=direct."
+    if own.reply == "probability" and own.inference == "compare":
+        yield "system.reply=probability follows no comparison: choose system.inference=direct or react."
     series, encoders = config.task.name.startswith("series_"), own.variant in ("no_ehr_emb", "show_encoder")
     if own.demographics and (not series or own.encoder == "text" or own.variant == "no_ehr_emb"):
         yield "system.demographics=true is read by EHR encoders of a task=series_... alone: leave it out."

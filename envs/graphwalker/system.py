@@ -24,7 +24,8 @@ from ghar.envs.graphwalker.episode import (
 from ghar.envs.graphwalker.medical_questions import exams_material
 from ghar.envs.graphwalker.numbers import ClinicalNumbers
 from ghar.envs.graphwalker.pool import EncodedCases, SelectionPool, cut_to, everyone
-from ghar.envs.graphwalker.react import AGENT, Looks
+from ghar.envs.graphwalker.probability import AGENT
+from ghar.envs.graphwalker.react import Looks
 from ghar.envs.graphwalker.rows import SelectionRows
 from ghar.envs.graphwalker.rule import RarestShared, majority_of_examples
 from ghar.envs.graphwalker.selectors.protocol import EVERY, Name, Patient

@@ -64,6 +64,16 @@ def test_kares_table_2(task: str, data: str) -> None:
     assert low <= np.median(shares) <= high, np.median(shares)
 
 
+@pytest.mark.parametrize(("task", "data", "positive"), [
+    ("series_mortality", "mimic3", 35 + 195 + 29),  # dead of test, training and validation samples, Table 5
+    ("series_readmission", "mimic4", 53 + 391 + 51),
+])  # fmt: skip
+def test_graphwalkers_table_5(task: str, data: str, positive: int) -> None:
+    share = positive / 2000
+    error = (share * (1 - share) / 2000) ** 0.5
+    assert ALLOWED["graphwalker", task, data] == [pytest.approx((share - error, share + error), abs=1e-4)]
+
+
 def test_what_a_run_says() -> None:
     rare, even = [1] * 2 + [0] * 998, [0, 1] * 500
     assert beside_the_paper("ghar", "dec", "mimic4", rare) == "0.20%; the paper's tables allow 0.00% to 0.22%"

@@ -92,6 +92,16 @@ readings = st.lists(
 )
 
 
+@pytest.mark.parametrize(("step", "steps"), [(1, 168), (7, 24), (24, 7), (100, 2)])
+def test_a_stay_that_is_shown_to_its_end_keeps_seven_days(step: int, steps: int) -> None:
+    end = START + 30 * DAY
+    visits = [(1, 1, START, end, None), (1, 2, end + 3 * DAY, end + 4 * DAY, None)]
+    cohort = small_cohort(visits, [(1, 1, "VITAL/a", START + DAY, START + DAY, 1.0)])
+    [sample] = series_samples(cohort, "readmission", features=("VITAL/a",), step_hours=step)[1]
+    assert sample.history.values.shape == (steps, 1) and sample.history.hours[-1] == 30 * 24
+    assert (sample.history.values == 1).all()  # carried forward from the steps that are cut off
+
+
 @pytest.mark.slow
 @settings(max_examples=60)
 @given(readings, st.integers(1, 75), st.sampled_from([1, 7, 24]), st.integers(1, 6), st.booleans())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -12,13 +13,14 @@ import pytest
 import yaml
 
 from ghar.config import Config
+from ghar.envs.graphwalker.corpus import NEEDS
 from ghar.envs.kare.methods import method_of, variants_of
 from ghar.errors import BadInput
 from ghar.launch.entry import load
 from ghar.launch.study import studies, workshop
 from ghar.trainers.study.folder import StudyFolder
 from ghar.trainers.study.jobs import StudyJobs
-from ghar.trainers.study.paper import differences, key_differences, paper_keys
+from ghar.trainers.study.paper import differences, key_differences, paper_keys, published_rows
 from ghar.trainers.study.render import comparable
 from ghar.trainers.study.schema import Cell, Study, cells_of, read_study, rows_of
 
@@ -27,6 +29,7 @@ pytestmark = pytest.mark.slow
 COHORTS = {"ehr_rag": "[meds:/data/meds]", "exprag": "[mimic4:/data/iv]", "kare": "[mimic3:/data/iii,mimic4:/data/iv]",
            "graphwalker": "[mimic3:/data/iii,mimic4:/data/iv]", "ghar_questions": "[medqa:/data/questions]",
            "ghar_summaries": "[summary:/data/texts]"}  # fmt: skip
+WEIGHTS = re.compile(r"supervised|label_sft|_sft$")  # variants of weights that a training makes
 ALL = "[mimic3:/data/iii,mimic4:/data/iv,eicu:/data/eicu]"
 AXES = {  # tables whose figure has lines -> the key that its axis is; x: 0 is a row that the key does not concern
     ("exprag", "similar"): "system.top_k", ("graphwalker", "shots"): "system.k",
@@ -49,9 +52,9 @@ def printed(study: Study, cell: Cell) -> list[str]:
     published = full(study.name).published
     found = []
     for table in study.tables:
-        cells = published.get(table.published.get(cell.cohort, ""), {}).get("cells", {})
-        here = {row for row, columns in cells.items() if any(c.split("/")[0] == cell.task for c in columns)}
-        found += [row.name for row in rows_of(study, cell.run.name) if row.name in here & set(table.rows or cells)]
+        theirs = published_rows(published.get(table.published.get(cell.cohort, ""), {}))
+        here = {row for row, columns in theirs.items() if any(c.split("/")[0] == cell.task for c in columns)}
+        found += [row.name for row in rows_of(study, cell.run.name) if row.name in here & set(table.rows or theirs)]
     return sorted(set(found))
 
 
@@ -120,13 +123,14 @@ def test_cells_without_published_numbers_are_the_papers_too(name: str) -> None:
 def test_of_the_questions_graphwalkers_model_alone_is_frozen() -> None:
     shop = full("ghar_questions")
     trained = {cell.run.name: shop.trains(cell) for cell in cells_of(shop.study)}
-    assert trained == {run.name: run.name != "walker" for run in shop.study.runs}
+    assert trained == {run.name: run.system != "graphwalker" for run in shop.study.runs}
 
 
 @pytest.mark.parametrize("name", ["graphwalker", "ehr_rag", "exprag"])
 def test_what_a_paper_leaves_frozen_is_not_trained_at_the_full_scale(name: str) -> None:
     shop = full(name)
-    assert not any(shop.trains(cell) for cell in cells_of(shop.study))
+    trained_runs = {cell.run.name for cell in cells_of(shop.study) if shop.trains(cell)}
+    assert trained_runs == ({"sft"} if name == "graphwalker" else set())
     trained = replace(shop, scale=replace(shop.scale, full=False))
     assert any(trained.trains(cell) for cell in cells_of(shop.study))
 
@@ -140,6 +144,26 @@ def test_kares_classic_rag_adds_abstracts_to_the_backbone_of_table_2_and_nothing
     plain, rag = (method_of(variants[study.row(name).variant]) for name in ("backbone", "tuned_rag"))
     assert (plain.looks_up, rag.looks_up) == ("nothing", "abstracts")
     assert replace(plain, looks_up="abstracts") == rag and not rag.similar
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_a_row_of_trained_weights_is_trained_at_the_full_scale(name: str) -> None:
+    """Else the model as it was loaded would answer in the name of weights that no one trained."""
+    shop = full(name)
+    trained = {cell.run.name for cell in cells_of(shop.study) if shop.trains(cell)}
+    frozen = {run.name for run in shop.study.runs if run.weights is None and run.train} - trained
+    wanted = [row.name for row in shop.study.rows if row.run in frozen and WEIGHTS.search(row.variant)]
+    assert not wanted
+
+
+@pytest.mark.parametrize("name", ["graphwalker", "ghar_questions"])
+def test_selectors_inside_a_model_have_an_engine_that_shows_it(name: str) -> None:
+    """One such variant among others would refuse the whole cell."""
+    asked: set[tuple[str, str]] = set()
+    for cell in cells_of(full(name).study):
+        inside = [v for v in full(name).rows(cell).values() if NEEDS.get(v) == "hidden states"]  # type: ignore[call-overload]
+        asked |= {(v, composed(name, cell.id).engine.kind) for v in inside}
+    assert asked == {("lms3", "hf"), ("gradsel", "hf")}
 
 
 def test_kare_is_distilled_and_not_trained_by_reward_at_the_full_scale() -> None:
@@ -342,6 +366,45 @@ def test_the_row_of_kares_table_2_that_table_3_has_of_another_model() -> None:
     own = {column: value for column, value in two["cells"]["kare"].items() if column in two["differs"]["kare"]}
     assert own.keys() == {column for column in three["kare"] if column.startswith("kare_mortality/")}
     assert all(three["knows"][column] == value != three["kare"][column] for column, value in own.items())
+
+
+OF_TWO = {"cells": {"a": {"los/accuracy": 0.5}}, "models": {"big": {"a": {"los/accuracy": 0.7}}}}
+OF_BIG = {"cells": {}, "models": OF_TWO["models"]}
+OTHER = "model.path is other, the paper's small"
+
+
+@pytest.mark.parametrize(("entry", "model", "differs", "value", "reason"), [
+    (OF_TWO, "small", [], 0.5, None),
+    (OF_TWO, "big", ["model.path is big, the paper's small"], 0.7, None),
+    (OF_TWO, "big", ["model.path is big, the paper's small", "system.k is 2, the paper's 3"], None,
+     "los: system.k is 2, the paper's 3"),
+    (OF_TWO, "other", [OTHER], None, f"los: {OTHER}"),
+    (OF_BIG, "big", [], 0.7, None),
+    (OF_BIG, "small", [], None, "los: model.path is small, the paper's big"),
+    (OF_BIG, "other", [OTHER], None, "los: model.path is other, the paper's big"),
+    (OF_BIG, None, [], None, "los: model.path is not set, the paper's big"),
+])  # fmt: skip
+def test_a_number_stands_beside_the_model_that_the_paper_asked(
+    tmp_path: Path, entry: dict[str, Any], model: str | None, differs: list[str], value: float | None,
+    reason: str | None,
+) -> None:  # fmt: skip
+    study, folder = study_with(), StudyFolder(tmp_path)
+    for cell in cells_of(study):
+        folder.run(cell).mkdir(parents=True)
+        folder.finish(cell, {"rows": {"a": "x"}, "predictions": {}, "differs": {"a": differs}, "model_path": model})
+    found = {"cells": {"a": {"los/accuracy": {}}}, "columns": ["los/accuracy"], "cohort": "mimic4"}
+    shown, withheld = comparable(folder, study, found, entry)
+    assert shown == ({} if value is None else {"a": {"los/accuracy": value}})
+    assert withheld == ({} if reason is None else {reason: ["A"]})
+
+
+def test_a_column_of_two_models_is_not_printed(tmp_path: Path) -> None:
+    study, folder = study_with(), StudyFolder(tmp_path)
+    for cell, model in zip(cells_of(study), ("small", "big"), strict=True):
+        folder.run(cell).mkdir(parents=True)
+        folder.finish(cell, {"rows": {"a": "x"}, "predictions": {}, "differs": {"a": []}, "model_path": model})
+    found = {"cells": {"a": {"los/accuracy": {}}}, "columns": ["los/accuracy"], "cohort": "mimic4"}
+    assert comparable(folder, study, found, OF_TWO) == ({}, {"los: seeds of several models": ["A"]})
 
 
 def test_published_numbers_without_a_setting_are_refused() -> None:

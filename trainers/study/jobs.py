@@ -31,7 +31,7 @@ from ghar.trainers.runs.models import SFT
 from ghar.trainers.runs.resume import plain
 from ghar.trainers.study.folder import StudyFolder
 from ghar.trainers.study.outside import file_of, read_outside
-from ghar.trainers.study.paper import differences
+from ghar.trainers.study.paper import differences, model_of
 from ghar.trainers.study.predictions import SCHEMA, harvest, keep, sha256
 from ghar.trainers.study.samples import fingerprint, key_of, labels_of, samples_frame, whole_parquet
 from ghar.trainers.study.schema import Cell, Study, StudyScale, pruner_of, rows_of, source_of
@@ -270,7 +270,7 @@ def _keep(
         "models": {row: model_numbers(summary, asked.get(row)) for row in names} if cell.run.weights is None else {},
         "seconds": round(seconds, 1), "phases": summary.get("time"), "memory_gb": summary.get("memory_gb"),
         "commit": commit(), "samples": key_of(config), "fingerprint": fingerprint(samples),
-        "overrides": shop.overrides(cell),
+        "overrides": shop.overrides(cell), "model_path": model_of(config),
         "differs": {row: differences(shop.study, cell, shop.study.row(row), config, samples, labels) for row in names},
     })  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -14,6 +14,7 @@ from ghar.trainers.runs.resume import plain
 from ghar.trainers.study.schema import Cell, Study, StudyRow
 
 CLOSED = "@"  # model@http://host/v1: the model stands before the address
+MODEL = "model.path"
 FEWEST, MOST = 0.5, 2.0  # of the paper's patients, whose exact draw no paper gives
 
 
@@ -47,6 +48,41 @@ def key_differences(study: Study, cell: Cell, row: StudyRow, config: Config) -> 
         for key, theirs in paper_keys(study, cell, row).items()
         if (cell.run.predictions is None or key.startswith(of_data)) and not _same(here.get(key), theirs)
     ]
+
+
+def model_of(config: Config) -> str | None:
+    """The name of the model, without the address of its server; None where it has none."""
+    path = leaves(plain(config)).get(MODEL)
+    return None if path is None else str(path).partition(CLOSED)[0]
+
+
+def published_rows(entry: Mapping[str, Any]) -> dict[str, set[str]]:
+    """Row -> columns for which an entry of conf/study/_published.yaml has a number, of any model.
+
+    cells: numbers of the model that the study's paper block names; models: model.path -> numbers of another one.
+    """
+    rows: dict[str, set[str]] = {}
+    for cells in (entry.get("cells") or {}, *(entry.get("models") or {}).values()):
+        for row, columns in cells.items():
+            rows.setdefault(row, set()).update(columns)
+    return rows
+
+
+def published_number(
+    entry: Mapping[str, Any], row: str, column: str, model: str | None, differs: Sequence[str]
+) -> tuple[float | None, list[str]]:
+    """The number for the model that played a cell, and in what the cell differs from the one behind that number.
+
+    differs: of the cell, from the study's paper block. A number that is withheld may be None.
+    """
+    models = entry.get("models") or {}
+    of_others = [phrase for phrase in differs if not phrase.startswith(f"{MODEL} is ")]
+    if model is not None and column in models.get(model, {}).get(row, {}):
+        return models[model][row][column], of_others
+    if column in (entry.get("cells") or {}).get(row, {}):
+        return entry["cells"][row][column], list(differs)
+    theirs = " or ".join(name for name, cells in models.items() if column in cells.get(row, {}))
+    return None, [*of_others, f"{MODEL} is {_format_value(model)}, the paper's {theirs}"]
 
 
 def _of_samples(

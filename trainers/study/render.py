@@ -12,6 +12,7 @@ from ghar.metrics.style import pages
 from ghar.trainers.study.figures import figures_of
 from ghar.trainers.study.folder import StudyFolder
 from ghar.trainers.study.metrics import MODEL_METRICS, title_of
+from ghar.trainers.study.paper import published_number, published_rows
 from ghar.trainers.study.schema import Cell, Study, StudyTable, cells_of
 
 FIELDS = (
@@ -53,11 +54,11 @@ def comparable(
 ) -> tuple[dict[str, dict[str, float]], dict[str, list[str]]]:
     """The published numbers beside whose cells they may stand, and why others may not: reason -> titles of rows.
 
-    published: a table of conf/study/_published.yaml, with its "cells", and under "differs" row -> column -> in what a
-    printed number is of something else than its row. A number is withheld there, and where the cell of any seed
-    differs from the paper's setting or is not played.
+    published: an entry of conf/study/_published.yaml, which may have numbers of several models, and under "differs" row
+    -> column -> in what a printed number is of something else than its row. A number is withheld there, and where the
+    cell of any seed differs from the paper's setting or is not played.
     """
-    theirs, other = published.get("cells") or {}, published.get("differs") or {}
+    theirs, other = published_rows(published), published.get("differs") or {}
     printed: dict[str, dict[str, float]] = {}
     reasons: dict[str, list[str]] = {}
     dones: dict[str, dict[str, Any] | None] = {}
@@ -65,23 +66,33 @@ def comparable(
         for column in [column for column in numbers["columns"] if column in theirs[row.name]]:
             task = column.split("/", 1)[0]
             why: list[str] = [text for text in (row.differs, other.get(row.name, {}).get(column)) if text]
+            values: set[float] = set()
             for seed in study.seeds:
                 cell = Cell(study.run(row.run), numbers["cohort"], task, seed)
                 if cell.id not in dones:
                     dones[cell.id] = folder.done(cell)
-                why += _differs(dones[cell.id], row.name)
+                value, phrases = _published(dones[cell.id], published, row.name, column)
+                why += phrases
+                values |= set() if value is None else {value}
+            if len(values) > 1:
+                why.append("seeds of several models")
             if not why:
-                printed.setdefault(row.name, {})[column] = theirs[row.name][column]
+                printed.setdefault(row.name, {})[column] = min(values)
             for phrase in dict.fromkeys(why):
                 rows = reasons.setdefault(f"{task}: {phrase}", [])
                 rows += [] if row.title in rows else [row.title]
     return printed, reasons
 
 
-def _differs(done: Mapping[str, Any] | None, row: str) -> list[str]:
+def _published(
+    done: Mapping[str, Any] | None, published: Mapping[str, Any], row: str, column: str
+) -> tuple[float | None, list[str]]:
+    """The number beside a cell, and why it may not stand there. done: the cell's done.json."""
     if done is None or row not in done["rows"]:
-        return ["not played"]
-    return done.get("differs", {}).get(row, ["played before settings were held against the paper's"])
+        return None, ["not played"]
+    if row not in done.get("differs", {}):
+        return None, ["played before settings were held against the paper's"]
+    return published_number(published, row, column, done.get("model_path"), done["differs"][row])
 
 
 def lines_of(study: Study, numbers: Mapping[str, Any], published: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -38,7 +38,8 @@ class StudyRun:
     pruned_by: another run of the same seed, whose retrievals on training samples prune this one's SFT data.
     train: false where there is nothing to train.
     demo, full: further overrides at a scale below full, and at full. tasks: those it is put to, () for all. paper: keys
-    that the paper sets otherwise for this run than for the study. predictions: a folder of a model from elsewhere,
+    that the paper sets otherwise for this run than for the study. trained: by the paper too, where it leaves the others
+    frozen. predictions: a folder of a model from elsewhere,
     whose answers are read (outside.py) and nothing is played.
     """
 
@@ -53,6 +54,7 @@ class StudyRun:
     train: bool = True
     tasks: Names = ()
     paper: Mapping[str, Any] = field(default_factory=dict)
+    trained: bool = False
     predictions: str | None = None
 
 
@@ -120,9 +122,9 @@ class PaperSetting:
     """What a paper's numbers were made under: a published number stands only beside a cell that was made so.
 
     overrides: of every cell at scale=full, before the run's own. keys: dotted keys and their values, which a cell must
-    hold. where: the same of some cells. frozen: the paper trains nothing, so scale=full does not either. patients:
-    cohort, or cohort/task where the paper counts one task alone, -> the paper's count. differs: sentences for what no
-    key can say, printed under every table with its numbers.
+    hold. where: the same of some cells. frozen: the paper trains nothing, so scale=full does not either, but for runs
+    that are `trained`. patients: cohort, or cohort/task where the paper counts one task alone, -> the paper's count.
+    differs: sentences for what no key can say, printed under every table with its numbers.
     """
 
     source: str
@@ -137,7 +139,8 @@ class PaperSetting:
         return self.patients.get(f"{cell.cohort}/{cell.task}", self.patients.get(cell.cohort))
 
     def leaves_frozen(self, cell: Cell) -> bool:
-        return self.frozen or any(part.frozen and part.holds(cell) for part in self.where)
+        frozen = self.frozen or any(part.frozen and part.holds(cell) for part in self.where)
+        return frozen and not cell.run.trained
 
 
 @dataclass(frozen=True)

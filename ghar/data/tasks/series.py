@@ -3,10 +3,10 @@
 task         shown                                  predicted at  label
 mortality    the first 48 h                         48 h          death in the stay; stays of 48 h or longer (MIMIC-III
                                                                   benchmark, Harutyunyan et al. 2019)
-readmission  the stay, its last `last_steps` steps  discharge     next admission, or death, within 30 days of it
+readmission  the stay, its last seven days          discharge     next admission, or death, within 30 days of it
 dec          the stay so far, in hours              each hour     death within 24 h; from the fifth hour on, to the end
                                                                   of the stay or the death (the benchmark's, hourly)
-los          paper: the stay, its last steps        discharge     days of the stay: below 3, 3 to 7, 7 to 14, 14 or more
+los          paper: the stay, its last seven days   discharge     days of the stay: below 3, 3 to 7, 7 to 14, 14 or more
              strict: the first 24 h                 24 h          the same, of stays of 24 h or longer
 
 A step is `step_hours` long (24: the paper's daily records; 1: hourly). It holds the last value of each feature in it,
@@ -58,6 +58,7 @@ Los = Literal["total", "remaining"]
 VITALS = tuple(f"VITAL/{name}" for name in VARIABLES)
 FIRST_HOUR, US = 5, timedelta(microseconds=1)
 DAY, TWO_DAYS, MONTH = timedelta(days=1), timedelta(days=2), timedelta(days=30)
+SHOWN_DAYS = 7  # "the most recent seven days" (Section B)
 LIMITS = (timedelta(days=3), timedelta(days=7), timedelta(days=14))  # of the four classes of los
 TASKS: dict[SeriesTask, Task] = {
     "mortality": Task("series-mortality", "Will this patient die in this hospital stay?", ("no", "yes")),
@@ -78,14 +79,16 @@ def series_samples(
     leakage: Leakage = "paper",
     features: Sequence[str] = VITALS,
     step_hours: int = 24,
-    last_steps: int = 7,
+    last_steps: int | None = None,
     stay: Stay = "visit",
     los: Los = "total",
 ) -> tuple[Task, list[Sample[TimeSeries]]]:
     """The task and its samples, by patient and time; `features` are codes whose events carry numbers.
 
+    last_steps: of a stay that is shown to its end; None is those of `SHOWN_DAYS` (mortality shows its first 48 h).
     Raises BadInput for unknown names, steps that are no positive numbers, and when there is no sample.
     """
+    last_steps = -(-24 * SHOWN_DAYS // max(step_hours, 1)) if last_steps is None else last_steps
     if step_hours < 1 or last_steps < 1:
         raise BadInput(f"step_hours={step_hours} and last_steps={last_steps} must be 1 or more: correct them.")
     if len(set(features)) < len(features) or not features:

@@ -16,6 +16,7 @@ from ghar.envs.case import Case
 from ghar.envs.ehr_rag.baselines import Regressions, count_features, fit_shots, read_embeddings
 from ghar.envs.ehr_rag.episode import EventReading
 from ghar.envs.ehr_rag.ether import EventQuery
+from ghar.envs.ehr_rag.report import shots_chart
 from ghar.envs.ehr_rag.stores import Stores
 from ghar.envs.records import Records
 from ghar.envs.rollout import EpisodeJob, rollout
@@ -340,3 +341,11 @@ def test_the_scene_to_begin_with(cache: Path) -> None:
 
     scene = demo_events(str(cache), patients=60)
     envs.check(GymView(TextGame(scene)))
+
+
+def test_the_chart_of_shots_has_the_methods_as_levels() -> None:
+    shots = {"counts": {"1": {"macro_f1": [0.4, 0.3, 0.5]}, "all": {"macro_f1": [0.6, 0.5, 0.7]}}}
+    policies = {"rag": {"macro_f1": [0.51, 0.4, 0.6]}, "uniform": {"macro_f1": [0.2, 0.1, 0.3]}, "ehr_rag": {}}
+    chart = shots_chart({"shots": shots, "policies": policies, "titles": {"rag": "similar chunks"}})
+    assert chart is not None and "similar chunks" in chart and "random chunks" not in chart
+    assert shots_chart({"shots": {"counts": {"all": {}}}}) is None

@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import ghar.llm.api as api
-from ghar.envs.graphwalker.episode import parse_probability
+from ghar.envs.graphwalker.probability import parse_probability
 from ghar.errors import BadInput
 from ghar.launch.entry import load
 from ghar.trainers.evaluation.evaluate import evaluate
 from tests.llm.api_server import Server, chat, listening, prompt_of
 
+ROOT = Path(__file__).resolve().parents[3]
 CASES = re.compile(r"now: ([^\n]*)")
 
 
@@ -25,9 +27,11 @@ def rater(body: dict[str, Any], headers: dict[str, str]) -> tuple[int, Any]:
     prompt = prompt_of(body)
     shown = [set(line.split("; ")) for line in CASES.findall(prompt)]
     if "whole number from 0 to 10" in prompt:
-        return 200, chat(str(min(10, 2 * len(shown[0] & shown[-1]))))
+        return 200, chat(str(min(10, 2 * len(shown[0] & shown[-1])) if shown else len(prompt) % 10 + 1))
     if prompt.endswith("Probability:"):
         return 200, chat(f"0.{10 + 8 * len(shown)}")
+    if prompt.endswith("Thought:") or "Action (" in prompt.rsplit("\n", 1)[-1]:
+        return 200, chat("answer")
     return 200, chat("lasting" if len(shown) > 1 else "brief")
 
 
@@ -69,6 +73,34 @@ def test_probabilities_in_the_reply_rank_patients(tmp_path: Path, server: tuple[
     assert "auroc" in summary["policies"]["zero_shot"]["clinical"]
     asked = [prompt_of(body) for _, body, _ in server[1].came if prompt_of(body).endswith("Probability:")]
     assert asked and all("Answer:\n" not in prompt and 'How probable is the answer "' in prompt for prompt in asked)
+
+
+@pytest.mark.parametrize("inference", ["direct", "react", "compare"])
+def test_a_probability_follows_no_comparison(inference: str) -> None:
+    own = ("system=graphwalker", "task=series_mortality", "system.reply=probability", f"system.inference={inference}")
+    if inference != "compare":
+        assert load(own)
+        return
+    with pytest.raises(BadInput, match=r"choose system\.inference=direct or react"):
+        load(own)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("inference", ["direct", "react"])
+def test_every_row_of_table_8_needs_replies_alone(
+    tmp_path: Path, server: tuple[str, Server], inference: str
+) -> None:
+    """A model behind an API plays both runs of the study's black box, with probabilities."""
+    rows = yaml.safe_load((ROOT / "conf/study/graphwalker.yaml").read_text())["rows"]
+    run = {"direct": "self_rated", "react": "react"}[inference]
+    variants = [row["variant"] for row in rows if row["run"] == run]
+    assert len(variants) == 5
+    own = ("task=series_mortality", "data.patients=150", "task.max_test=3", f"system.inference={inference}")
+    own += ("system.reply=probability", "system.utility=self_rated", "system.effort=6", "system.encoder=text")
+    evaluate(load(keys(tmp_path, *own, server[0], f"eval.variants=[{','.join(variants)}]")))
+    for name in variants:
+        played = [json.loads(line) for line in (tmp_path / f"run/episodes/{name}.jsonl").read_text().splitlines()]
+        assert played and all(row["label_probabilities"] is not None for row in played), name
 
 
 def test_a_probability_is_of_two_answers(tmp_path: Path) -> None:

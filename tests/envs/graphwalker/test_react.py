@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from ghar.data.cohort import Task
 from ghar.envs.case import Case
 from ghar.envs.few_shot import with_examples
@@ -52,6 +54,17 @@ def test_a_record_cannot_end_what_is_marked_as_data() -> None:
 def test_an_answer_that_cannot_be_read_is_none() -> None:
     found, _ = play(react(CASE, steps=1), {"think": "", "act": "look", "look": "ph", "predict": "perhaps"})
     assert found.label is None and found.history[0].answer == "There is no such measurement."
+
+
+def test_it_may_end_in_a_probability() -> None:
+    replies = {"think": "Hm.", "act": "look", "look": "glucose", "predict": "0.82"}
+    found, acts = play(react(CASE, steps=1, reply="probability"), replies)
+    assert found.label == 1 and found.probabilities == pytest.approx((0.18, 0.82)) and found.truncated
+    assert len(found.history) == 1 and acts[-1].step == 1 and acts[-1].choices == ()
+    assert acts[-1].prompt.endswith('How probable is the answer "yes"? Reply with one number from 0 to 1 such as 0.27, '
+                                    "and nothing else.\nProbability:")  # fmt: skip
+    unread, _ = play(react(CASE, steps=1, reply="probability"), {**replies, "predict": "high"})
+    assert unread.label is None and unread.probabilities is None and unread.history == found.history
 
 
 def test_examples_stand_before_the_roles_that_are_named_and_change_nothing_else() -> None:
