@@ -32,10 +32,11 @@ from ghar.metrics.model_size import best_step_in_words, budget_in_words, size_in
 from ghar.metrics.runfolder import RunFolder, write_whole
 from ghar.metrics.style import ReportStyle, in_order, pages
 from ghar.metrics.traces import Row
-from ghar.metrics.upper_bounds import base_in_words, in_words, read_upper_bounds
+from ghar.metrics.upper_bounds import base_in_words, equal_bounds, in_words
 
 PAPER = re.compile(r"(?m)^\s+leakage: paper\s*$")  # of config.yaml
 OTHER = "#475569"
+FITS = 40  # letters of a ceiling's names in a chart
 TABLE = {  # section: {metric: (shown as, digits)}
     "Prediction": {
         "accuracy": ("Accuracy", 3), "f1": ("F1 of the chosen options", 3), "precision": ("Precision of the chosen", 3),
@@ -117,8 +118,8 @@ def _content(
         "ceilings": in_words(summary),
         "table": _table(policies),
         "differences": _differences(summary.get("differences") or {}, about),
-        "comparison": _comparison_charts(policies, _ceilings(summary), about, colors),
-        "learning": _learning_charts(rows, _ceilings(summary)),
+        "comparison": _comparison_charts(policies, ceiling_levels(summary), about, colors),
+        "learning": _learning_charts(rows, ceiling_levels(summary)),
         "critic": curves.critic(rows),
         "diagnostics": _diagnostic_charts(rows, agents),
         "labels": labels,
@@ -161,11 +162,16 @@ def _missing(content: Mapping[str, Any]) -> list[str]:
     return [name for name, part in parts.items() if not part]
 
 
-def _ceilings(summary: Mapping[str, Any]) -> list[Level]:
-    names: dict[str, list[str]] = {}
-    for name, value in read_upper_bounds(summary).items():
-        names.setdefault(f"{value:.3f}", []).append(name)
-    return [Level(f"{', '.join(same)} ceiling {value}", float(value)) for value, same in names.items()]
+def ceiling_levels(summary: Mapping[str, Any]) -> list[Level]:
+    """The ceilings of a summary as lines of a chart, those of one value as one."""
+    bounds = equal_bounds(summary).items()
+    return [Level(f"{_few_names(names)} ceiling {value}", float(value)) for value, names in bounds]
+
+
+def _few_names(names: Sequence[str]) -> str:
+    """The names as they are, where a chart has room for them, else the first and how many more."""
+    whole = ", ".join(names)
+    return whole if len(names) == 1 or len(whole) <= FITS else f"{names[0]} and {len(names) - 1} more"
 
 
 def _table(policies: Mapping[str, Any]) -> dict[str, list[tuple[str, list[tuple[str, str] | None]]]]:

@@ -31,10 +31,23 @@ def read_upper_bounds(summary: Mapping[str, Any]) -> dict[str, float]:
     return {name: values[name] for name in sorted(values, key=values.__getitem__) if math.isfinite(values[name])}
 
 
+def equal_bounds(summary: Mapping[str, Any]) -> dict[str, list[str]]:
+    """{"0.651": names of the ceilings of this value}, the lowest value first."""
+    names: dict[str, list[str]] = {}
+    for name, value in read_upper_bounds(summary).items():
+        names.setdefault(f"{value:.3f}", []).append(name)
+    return names
+
+
 def in_words(summary: Mapping[str, Any]) -> list[str]:
-    """ "memory 0.920 (without retrieval, with all that ...)" of each."""
-    return [f"{name} {value:.3f}" + (f" ({MEANS[name]})" if name in MEANS else "")
-            for name, value in read_upper_bounds(summary).items()]  # fmt: skip
+    """ "memory 0.920 (without retrieval, with all that ...)" of each; those of one value that need no such words
+    together."""
+    lines = []
+    for value, names in equal_bounds(summary).items():
+        plain = [name for name in names if name not in MEANS]
+        lines += [f"{', '.join(plain)} {value}"] if plain else []
+        lines += [f"{name} {value} ({MEANS[name]})" for name in names if name in MEANS]
+    return lines
 
 
 def base_in_words(summary: Mapping[str, Any]) -> str | None:

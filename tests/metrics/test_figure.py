@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import warnings
+from itertools import combinations
 
 import pytest
 from matplotlib.figure import Figure
 
 from ghar.metrics.charts import Dot, Level, Line, dot_chart, line_chart, panels
 from ghar.metrics.figure import LaidOutFigure
+from ghar.metrics.report import ceiling_levels
 
 
 def charts() -> list[str | bytes]:
@@ -35,3 +38,12 @@ def test_it_is_the_same_to_the_byte(monkeypatch: pytest.MonkeyPatch) -> None:
     found = charts()
     monkeypatch.setattr(LaidOutFigure, "draw", Figure.draw)
     assert charts() == found
+
+
+def test_a_chart_has_room_beside_the_names_of_many_ceilings() -> None:
+    names = [" and ".join(some) for n in range(1, 4) for some in combinations(("onset", "trigger", "slope"), n)]
+    levels = ceiling_levels({"ceilings": dict.fromkeys(["nothing", *names], 0.65) | {"everything": 0.96}})
+    assert [level.label for level in levels] == ["nothing and 7 more ceiling 0.650", "everything ceiling 0.960"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # matplotlib's of axes that have no room
+        dot_chart("dots", [Dot("after SFT", 0.86, 0.84, 0.88, "#1d4ed8")], x_label="accuracy", levels=levels)

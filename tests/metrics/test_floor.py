@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ghar.metrics.model_size import best_step_in_words, budget_in_words, size_in_words
-from ghar.metrics.upper_bounds import base_in_words
+from ghar.metrics.upper_bounds import base_in_words, in_words
 
 POLICIES = {name: {"accuracy": [value, 0.0, 1.0]} for name, value in {"a": 0.9, "a_base": 0.8, "usual": 0.2}.items()}
 
@@ -42,3 +42,11 @@ def test_sizes_are_stated():
     assert best_step_in_words(best) == "step 1,200 of SFT, after 83.2 s of training" and best_step_in_words({}) is None
     found = {"pretraining examples": 224_000, "SFT replies": 0, "episodes": 3_840}
     assert budget_in_words({"trained_on": found}) == "224,000 pretraining examples, 3,840 episodes"
+
+
+def test_ceilings_of_one_value_are_one_line():
+    """EHR-RAG has one for each of sixteen sets of evidence, most of which tell nothing."""
+    values = {"nothing": 0.65, "onset": 0.65, "onset and slope": 0.9, "retrieval": 0.9}
+    assert in_words(summary(ceilings=values)) == [
+        "nothing, onset 0.650", "onset and slope 0.900", "retrieval 0.900 (with retrieval)"
+    ]
