@@ -122,6 +122,18 @@ def test_coagent_learns_how_rare_an_outcome_is(system: System[KareReading], monk
     assert not system.report.summary({"kare": []})["guidelines"]
 
 
+def test_coagent_learns_within_the_budget_that_it_will_have(
+    system: System[KareReading], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(learner, "ROUNDS", CoagentSpec(rounds=1, cases=3))
+    kare, recorder = system.read_by.__self__, Recorder()  # type: ignore[attr-defined]
+    env = replace(kare.records.config.env, reply_tokens={"reason": 77, "both": 77, "predict": 77})
+    config = replace(kare.records.config, run_dir=str(tmp_path), env=env)
+    own = replace(kare, records=Records(config), learned={}).read_by(WORDS)
+    own.prepare(own.variant("coagent"), recorder)
+    assert len(recorder.acts) == 3 and {act.max_tokens for act in recorder.acts} == {77}
+
+
 @pytest.fixture
 def gloomy() -> Iterator[tuple[str, list[str]]]:
     """A served model that expects the worst for everyone."""
