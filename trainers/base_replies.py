@@ -1,7 +1,7 @@
 """What a new base model has learned of its exercises: its replies beside its teacher's, and beside the most common one.
 
 A small model learns to read a kind of prompt all at once, after a plateau on which it gives the most common reply. How
-long that takes is the luck of its first weights, and its loss hardly shows it: such replies are a few tokens of many.
+long that takes differs by its first weights, and its loss hardly shows it: such replies are a few tokens of many.
 """
 
 from __future__ import annotations
