@@ -38,6 +38,7 @@ def system(*stages: str) -> System[Any]:
     object.__setattr__(made, "variants", {name: Variant(name, who=own) for name, own in who.items()})
     object.__setattr__(made, "training", Training(stages=dict.fromkeys(stages)))  # type: ignore[arg-type]
     object.__setattr__(made, "report", Reporting())
+    object.__setattr__(made, "refused", {})
     return made
 
 
