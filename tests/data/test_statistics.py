@@ -144,7 +144,8 @@ def test_tasks_of_a_system_alone_are_counted_by_its_cases(monkeypatch) -> None:
     parts = Splits((one,), (two, two), (three, three, three))
     made = SimpleNamespace(task=Task("own", "?", ("no", "yes")), cases=parts)
     monkeypatch.setattr("ghar.envs.system.room", lambda name, part: SimpleNamespace(build=lambda *given: made))
-    config = SimpleNamespace(task=SimpleNamespace(name="own"), system=SimpleNamespace(name="one"))
+    task, system, env = SimpleNamespace(name="own"), SimpleNamespace(name="one"), SimpleNamespace(budgets={})
+    config = SimpleNamespace(task=task, system=system, env=env)
     records: Any = SimpleNamespace(config=config, texts_alone=False)
     found = split_table(*drawn_samples(records))
     assert {name: row["samples"] for name, row in found.items()} == {"train": 1, "valid": 2, "test": 3}

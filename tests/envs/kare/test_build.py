@@ -140,7 +140,7 @@ def test_real_tables(shared_data: Path, tmp_path: Path) -> None:
         def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
             return [Completion("no") for _ in acts]
 
-    knows_nothing = replace(system, fixed={"rule": Always})
+    knows_nothing = replace(system, fixed={"rule": Always}, refused={})
     rows = rows_as_reported(knows_nothing, "scripted")
     assert len(rows) == 4 and any(row["retrieved"] for row in rows)
     report = system.report.summary({})["build"]["graphs"]
