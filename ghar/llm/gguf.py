@@ -136,10 +136,11 @@ def _opened_once() -> Iterator[None]:
 @contextmanager
 def _without_bar() -> Iterator[None]:
     """The seconds that this takes have a sentence before them; transformers' own bar has no key that turns it off."""
-    from transformers import modeling_gguf_pytorch_utils as reading
+    from transformers import modeling_gguf_pytorch_utils
 
+    reading: Any = modeling_gguf_pytorch_utils
     before = reading.tqdm
-    reading.tqdm = lambda tensors, **about: tensors  # pyright: ignore[reportAttributeAccessIssue]
+    reading.tqdm = lambda tensors, **about: tensors
     try:
         yield
     finally:
