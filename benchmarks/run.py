@@ -21,6 +21,7 @@ rollout: episodes per second against a lock-step loop, with the policy of the ru
 ppo: the optimisation part of a PPO step, against TRL 1.12's where `--trl` names a python that has it; `--only smollm2`
     times episodes of eight turns at SmolLM2's shape.
 memory: peak memory of an optimisation step with actor, critic and reference on one base, against three models.
+heap: memory that a step of SFT of SmolLM2 takes, by where glibc's heap puts tensors.
 patient_graph: k-NN graph and Leiden over 100,000 patients (`--share` of them).
 selection: GraphWalker's scored prompts, prompt tokens and prompts per second (`--share` of 100 patients).
 effort: demonstration selectors at an equal number of scored prompts, with an exact reader, on `--seeds` worlds.
@@ -93,6 +94,7 @@ WHAT: dict[str, Callable[[argparse.Namespace], Any]] = {
     "rollout": lambda a: bench("rollout").speed(a.seeds, a.overrides, a.share, a.only),
     "ppo": lambda a: bench("ppo").step(a.folder, a.seeds, a.overrides, a.trl, a.timeout, a.only),
     "memory": lambda a: bench("memory").memory(a.folder, a.seeds, a.overrides, a.timeout),
+    "heap": lambda a: bench("heap").heap(a.timeout),
     "patient_graph": lambda a: bench("patient_graph").patient_graph(a.folder, a.seeds, share=a.share),
     "events": lambda a: bench("events").events(a.folder, share=a.share, seed=0, timeout=a.timeout),
     "selection": lambda a: bench("selection").selection(a.seeds, a.overrides, share=a.share),

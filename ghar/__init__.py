@@ -16,6 +16,11 @@ from typing import Any
 # 40 times slower. The library reads this once, when torch is imported; every entry point imports this package first.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+# Where large tensors begin anywhere, glibc's heap has many holes that the next tensor does not fit in, and a training
+# pass takes several times what it uses; where they begin at a page, it has fewer (`python benchmarks/run.py heap`: half
+# the memory at the same speed). torch reads this before its first tensor. Its name: huge pages are allowed, too.
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+
 __version__ = "0.1.0"
 
 # Two doors to upper floors for users: nothing of ghar/ goes through them, and they open when they are asked for.
