@@ -1,6 +1,6 @@
 """Memory that one optimisation step of SFT takes, by where the heap puts tensors: SmolLM2-135M, LoRA, one thread.
 
-Each setting is a process of its own, because torch and glibc read it once: three steps, of which the peak's growth over
+Each setting is a process of its own, because torch and glibc read it once: two steps, of which the peak's growth over
 what stood before and the last one's seconds of the processor are printed. small: 16 pairs of about 820 tokens, four to
 a record of 700, two at once. large: six pairs behind a record of 2,800 tokens in one tree, activations recomputed.
 
@@ -23,7 +23,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-STEPS = 3
+STEPS = 2
 SETTINGS = {
     "pages": {"THP_MEM_ALLOC_ENABLE": "1"},
     "glibc": {"THP_MEM_ALLOC_ENABLE": "0"},
