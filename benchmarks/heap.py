@@ -81,9 +81,9 @@ def measure(size: str) -> dict[str, float]:
 
 def _memory(name: str) -> int:
     """KiB of this process, as Linux states them."""
-    found = re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    assert found, name
-    return int(found[1])
+    line = re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert line, name
+    return int(line[1])
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import re
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 HEAD = "head"  # heading of what stands before the first heading
 LATE, UNKNOWN = "late", "unknown"
@@ -156,6 +157,7 @@ def find_headings(text: str, own: Mapping[str, str]) -> list[Heading]:
     return [headings[start] for start in sorted(headings)]
 
 
+@lru_cache(maxsize=65_536)  # reports have the same headings
 def plain(name: str) -> str:
     """A heading as it is compared: lower case, without marks, abbreviations written out."""
     text = re.sub(r"[*=#_~>•·|+\[\]{}<@»«]", " ", unicodedata.normalize("NFKC", name)).lower()

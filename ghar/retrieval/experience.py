@@ -17,7 +17,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from ghar.data.sections import split_sections
 from ghar.retrieval.matching import Matcher, bm25, fused, top
 
 CHUNK, LEAF, BRANCHES, LEVELS = 800, 100, 4, 2
+KEPT = 8192  # reports whose pieces are kept: a report is found for many questions
 MAJORITY = 0.5  # share of a stretch's chunks that must be exceeded
 WINDOW = 3
 SENTENCE = re.compile(r"\S[^\n]*?(?:[.!?]+(?=\s|\Z)|(?=\n)|\Z)")
@@ -56,7 +57,7 @@ class Excerpt:
     score: float
 
 
-Cut = list[tuple[str, int, int]]  # heading, start, end
+Cut = tuple[tuple[str, int, int], ...]  # heading, start, end
 Finder = Callable[[Mapping[int, str], str, int], list[tuple[ReportSpan, float]]]  # reports, query, top_n -> pieces
 
 
@@ -172,13 +173,14 @@ def merge(hits: Mapping[tuple[int, int], float], leaves: int) -> dict[tuple[int,
     return score_of
 
 
+@lru_cache(maxsize=KEPT)
 def chunks(text: str, size: int) -> Cut:
     """Cut sections into stretches of whole sentences and items, as many as `size` words hold; longer ones by words."""
-    spans = []
-    for section in split_sections(text):
-        for start, end in _packed(text, section.start, section.end, size):
-            spans.append((section.heading, start, end))
-    return spans
+    return tuple(
+        (section.heading, start, end)
+        for section in split_sections(text)
+        for start, end in _packed(text, section.start, section.end, size)
+    )
 
 
 def _packed(text: str, start: int, end: int, size: int) -> list[tuple[int, int]]:
@@ -197,13 +199,14 @@ def _packed(text: str, start: int, end: int, size: int) -> list[tuple[int, int]]
     return packed
 
 
+@lru_cache(maxsize=KEPT)
 def sentence_spans(text: str) -> Cut:
     """The sentences and lines of a report's sections."""
-    return [
+    return tuple(
         (section.heading, *match.span())
         for section in split_sections(text)
         for match in SENTENCE.finditer(text, section.start, section.end)
-    ]
+    )
 
 
 def _all(reports: Mapping[int, str], cut: Callable[[str], Cut]) -> list[ReportSpan]:
