@@ -20,7 +20,7 @@ from ghar.episode import Act, Episode
 from ghar.errors import BadInput
 from ghar.llm.demo_model import HEADS
 from ghar.llm.models import load_configured, load_pretrained, untrained
-from ghar.llm.tokens import Tokenizer, encode_prompt
+from ghar.llm.tokens import Tokenizer, count_tokens
 from ghar.metrics.model_size import replies_in_words
 from ghar.metrics.runfolder import RunFolder
 from ghar.progress import track
@@ -55,7 +55,7 @@ class TokenCount:
         self.tokenizer = tokenizer
 
     def __call__(self, text: str) -> int:
-        return len(encode_prompt(self.tokenizer, text))
+        return count_tokens(self.tokenizer, text)
 
 
 def start_model(system: System[Any], records: Records, folder: RunFolder, log: Log) -> tuple[Any, Any]:

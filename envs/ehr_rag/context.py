@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 from ghar.envs.ehr_rag.ether import EventPassage
@@ -40,6 +41,7 @@ class PromptContext:
         return "\n".join(line for _, line in self.indicators)
 
 
+@lru_cache(maxsize=65_536)  # of a patient, at each turn
 def brief_row(row: str) -> str:
     """Name and value of a row."""
     return AMOUNT.sub(r" \1", ROW.sub("", row))

@@ -25,6 +25,12 @@ def encode_prompt(tokenizer: Tokenizer, prompt: str) -> list[int]:
     return [*facts_of(tokenizer).begin, *tokenizer.encode(_asked(tokenizer, prompt), add_special_tokens=False)]
 
 
+@lru_cache(maxsize=4096)  # an episode fits the same rows into a prompt at each of its turns
+def count_tokens(tokenizer: Tokenizer, prompt: str) -> int:
+    """Tokens of a prompt."""
+    return len(encode_prompt(tokenizer, prompt))
+
+
 def encode_reply(tokenizer: Tokenizer, reply: str) -> list[int]:
     """Token ids of a free reply as a model should have said it, end token included."""
     return [*tokenizer.encode(_frame_reply(tokenizer, reply), add_special_tokens=False), facts_of(tokenizer).end]
