@@ -27,7 +27,6 @@ from ghar.data.readers.code_families import family_names, residual_names
 from ghar.data.readers.columns import open_declared
 from ghar.data.readers.deaths import deaths_after_discharge
 from ghar.data.readers.events import (
-    TEXT,
     CountedRows,
     LazyRows,
     code_table,
@@ -46,6 +45,7 @@ from ghar.data.readers.mimic import (
     icd_code,
     icd_repairs,
     join_visits,
+    lab_titles,
     once,
     read_icu,
     read_labs,
@@ -114,7 +114,7 @@ def _read(root: Path, name: str, charts: bool, more: Sequence[str], work: Path) 
         advance()
         names = read_titles(root)
         if find_table(root, "labevents") is not None:
-            names.append(_lab_names(root))
+            names.append(lab_titles(root, MIMIC3, "d_labitems"))
         readers = event_tables(root, visits, patients, names, work, charts=charts)
         others = _more_tables(root, visits, patients, work)
         parts, part_counts = read_tables(root, readers | {part: others[part] for part in more}, OPTIONAL, advance)
@@ -198,11 +198,6 @@ def _titles(root: Path, name: str, vocabulary: str) -> pl.DataFrame:
     table = open_declared(root, MIMIC3, f"d_icd_{name.removesuffix('_icd')}")
     code = pl.concat_str(pl.lit(f"{vocabulary}/"), icd_code("icd9_code"))
     return dictionary(table, code, "long_title")
-
-
-def _lab_names(root: Path) -> pl.DataFrame:
-    table = open_declared(root, MIMIC3, "d_labitems")
-    return dictionary(table, pl.concat_str(pl.lit("LAB/"), pl.col("itemid").cast(TEXT)), "label")
 
 
 def _icd(root: Path, visits: pl.DataFrame, name: str, vocabulary: str, titles: pl.DataFrame) -> CountedRows:

@@ -167,8 +167,8 @@ def _describe_visit(visit: Visit, names: Mapping[str, _CodeNames]) -> str:
     if visit.values:
         parts.append(f"Newest values: {'; '.join(visit.values)}.")
     head = ", ".join(part for part in (str(visit.start.date()) if visit.dated else "", visit.about) if part)
-    shown = " ".join(parts) or f"{_nothing(visit, 'nothing recorded')}."
-    return f"{f'({head})' if head else ''}: {shown}"
+    sentences = " ".join(parts) or f"{_nothing(visit, 'nothing recorded')}."
+    return f"{f'({head})' if head else ''}: {sentences}"
 
 
 def _nothing(visit: Visit, empty: str) -> str:
