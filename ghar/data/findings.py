@@ -44,6 +44,8 @@ RANGES = ("ref_range_lower", "ref_range_upper")
 LONGEST = 60  # letters of a result in words; remarks of laboratories go on for lines
 FLUIDS = (MIMIC4, "hosp/d_labitems"), (MIMIC3, "d_labitems")
 OF_BLOOD = ("VITAL/glucose", "VITAL/ph")  # copies of laboratory results among the vital signs
+SATURATION = "VITAL/oxygen saturation"  # of a finger, and copies of blood gases, which may be of venous blood
+GASES = ("LAB/50817", "LAB/O2 Sat (%)")
 ITEMS, KINDS = "items", "admissions"  # files of `record_facts`
 TEXT, NUMBER = pl.String(), pl.Float64()
 ITEM_TYPES = {"code": TEXT, "unit": TEXT, "low": NUMBER, "high": NUMBER, "fluid": TEXT}
@@ -142,9 +144,11 @@ def _values(cohort: Cohort, asked: pl.LazyFrame, items: Mapping[str, Item]) -> d
     words = pl.col("text_value").str.strip_chars(" _.")  # "___" stands for what was taken out
     has_value = pl.col("numeric_value").is_not_null() | ~words.is_in(["", "HOLD"])  # HOLD: a tube that was kept
     events = cohort.scan()
+    gases = events.filter(pl.col("code").is_in(GASES)).select("visit_id", "time", code=pl.lit(SATURATION)).unique()
     unit = pl.col("unit") if "unit" in events.collect_schema() else pl.lit(None, pl.String)  # of a MEDS folder
     rows = (
         events.filter(measured & has_value)
+        .join(gases, on=["visit_id", "time", "code"], how="anti", maintain_order="left")
         .select("visit_id", "code", "time", "recorded", "numeric_value", "text_value", unit=unit)
         .join(asked, on="visit_id", how="inner", maintain_order="left")
         .filter((pl.col("recorded") <= pl.col("until")) & (pl.col("time") <= pl.col("until")))

@@ -84,6 +84,18 @@ def test_an_item_of_another_fluid_is_another_item_by_name(charts: Path) -> None:
     assert {name for code, name in read_mimic4(charts).names().items() if code.startswith("LAB/")} == {"pH"}
 
 
+def test_the_saturation_of_a_blood_gas_is_no_vital_sign(charts: Path) -> None:
+    """Of 59 stays of the MIMIC-IV demo it was: 37% of venous blood read as the patient's oxygen saturation."""
+    for name in ("labevents", "d_labitems"):
+        table = charts / f"hosp/{name}.csv"
+        text = table.read_text().replace("50912", "50817").replace("Creatinine", "Oxygen Saturation")
+        table.write_text(text.replace("2.4,2.4,mg/dL,0.4,1.1", "37,37,%,,").replace("mg/dL,0.4,1.1", "%,,"))
+    cohort = read_mimic4(charts)
+    assert "VITAL/oxygen saturation" in cohort.names()
+    sample = with_findings(make_samples(cohort, "dec", leakage="strict")[1], cohort, charts)[0]
+    assert sample.history[0].values == ("Oxygen Saturation 37 %", "Glucose (urine) NEG.")
+
+
 def test_an_item_without_a_unit_has_its_range(charts: Path) -> None:
     """INR, 1,464 results of the MIMIC-IV demo, was never high."""
     for name in ("labevents", "d_labitems"):
