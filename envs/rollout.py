@@ -176,7 +176,9 @@ def _play(
     return _with_seconds(started, {agent: id(queue) for agent, queue in queues.items()}, clock)
 
 
-def _with_seconds(played: Sequence[_Active], queue_of: Mapping[str, int], clock: Mapping[int, float]) -> list[Episode]:
+def _with_seconds(
+    played: Sequence[_Active], queue_of: Mapping[str, int], clock: Mapping[int, float]
+) -> list[Episode]:
     """The episodes with what each has cost: its share of every queue's seconds by tokens read and written, and its
     share of each look-up that it waited for. Waiting for others in the same batch costs nothing."""
     total: Counter[int] = Counter()

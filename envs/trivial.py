@@ -73,7 +73,9 @@ def trivial_policies(system: System[Any], best: str) -> dict[str, Policy]:
         "never acting": constant_policy(""),
         "always retrieving": FunctionPolicy(Retrieves(system.decides, lambda prompt: label, longest_line)),
         "largest number seen": FunctionPolicy(
-            Retrieves(system.decides, largest_number, lambda prompt: f"{longest_line(prompt)} {largest_number(prompt)}")
+            Retrieves(
+                system.decides, largest_number, lambda prompt: f"{longest_line(prompt)} {largest_number(prompt)}"
+            )
         ),
     }
 

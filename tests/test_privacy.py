@@ -14,9 +14,7 @@ from ghar.privacy import SentLog, check_url, masked
 from tests.running import ROOT, ends, started
 
 
-@pytest.mark.parametrize(
-    "url", ["http://localhost:8077", "http://127.0.0.1:1", "https://127.8.9.1", "http://[::1]:8077"]
-)
+@pytest.mark.parametrize("url", ["http://localhost:8077", "http://127.0.0.1:1", "https://127.8.9.1", "http://[::1]:8077"])
 def test_this_machine_needs_no_permission(url: str) -> None:
     check_url(True, url, [])
 

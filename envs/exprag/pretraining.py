@@ -168,7 +168,9 @@ def _draw(rng: np.random.Generator, pool: Sequence[str], count: int) -> list[str
 def _names(rng: np.random.Generator, own: DischargeQuestion, answer: int, other: DischargeQuestion) -> list[str]:
     """The names that one report lists: right ones mostly, wrong ones seldom, and some of another question."""
     names = [
-        option for i, option in enumerate(own.options) if rng.random() < (LISTED if answer >> i & 1 else LISTED_WRONG)
+        option
+        for i, option in enumerate(own.options)
+        if rng.random() < (LISTED if answer >> i & 1 else LISTED_WRONG)
     ]
     names += list(other.options[:MORE])
     return [names[i] for i in rng.permutation(len(names))]

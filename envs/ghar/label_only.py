@@ -33,7 +33,11 @@ def label_pairs(episodes: GharEpisodes[Any], cases: Splits[Case], epochs: int | 
     return SftExamples(_pairs(episodes, cases.train), _pairs(episodes, cases.valid), epochs=epochs)
 
 
-def _pairs(episodes: GharEpisodes[Any], cases: Sequence[Case]) -> tuple[Example, ...]:
+def _pairs(
+    episodes: GharEpisodes[Any], cases: Sequence[Case]
+) -> tuple[Example, ...]:
     prefix = episodes.spec.before_label
     asked: list[Act] = [next(episodes.direct(case)) for case in cases]
-    return tuple(Example(act.prompt, f"{prefix}{right_reply(case)}") for act, case in zip(asked, cases, strict=True))
+    return tuple(
+        Example(act.prompt, f"{prefix}{right_reply(case)}") for act, case in zip(asked, cases, strict=True)
+    )

@@ -152,7 +152,9 @@ def spec_of(config: Config, settings: Settings) -> GharSpec:
     limits = settings.rewrites, iterations, settings.max_paths, config.retriever.top_n
     wording = WORDINGS.get(config.task.name, "records")
     summary = config.env.budgets.get("summarise")
-    return GharSpec(config.env.prompts, *limits, settings.ablation, settings.decision, wording, summary_tokens=summary)
+    return GharSpec(
+        config.env.prompts, *limits, settings.ablation, settings.decision, wording, summary_tokens=summary
+    )
 
 
 def rewards_of(records: Records, settings: Settings, names: NameMatcher, partitions: Sequence[Partition]) -> RewardSpec:

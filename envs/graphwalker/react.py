@@ -38,7 +38,9 @@ Think about the record, look at single measurements where that helps, and answer
 LOOK = Template("{said}\nSeen:\n<data>\n{seen}\n</data>\n", MAX_TOKENS)
 
 
-def react(case: Case[Looks], steps: int = 3, reply: Literal["label", "probability"] = "label") -> EpisodeGenerator:
+def react(
+    case: Case[Looks], steps: int = 3, reply: Literal["label", "probability"] = "label"
+) -> EpisodeGenerator:
     """At most `steps` looks, a thought before each, then the answer. Looks are the prediction's history.
 
     reply: a label, or the probability of the second of two."""

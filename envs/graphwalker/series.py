@@ -68,7 +68,9 @@ def series_material(
     )  # fmt: skip
 
 
-def series_splits(records: Records, settings: Settings) -> tuple[Task, Splits[Sample[TimeSeries]], Mapping[str, int]]:
+def series_splits(
+    records: Records, settings: Settings
+) -> tuple[Task, Splits[Sample[TimeSeries]], Mapping[str, int]]:
     """The task, its samples split within each class, and how many a rule left out."""
     config, cohort = records.config, records.charted
     task, samples = _reader(settings)(cohort, _name(config), leakage=config.data.leakage)

@@ -26,7 +26,9 @@ def next_request(
 ) -> Request | None:
     """What to ask for after these parts of a reply; None where the reply is whole."""
     options = None if act.choices or decisions == "free" else act.options
-    first = Request(act.prompt, act.max_tokens, act.choices, seed, temperature, credentialed=act.credentialed)
+    first = Request(
+        act.prompt, act.max_tokens, act.choices, seed, temperature, credentialed=act.credentialed
+    )
     if options is None:
         return None if parts else first
     choose = replace(first, choices=options.texts, most=options.most, separator=options.separator)

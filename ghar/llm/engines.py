@@ -38,12 +38,7 @@ def make_engine(config: Config, model: Any, tokenizer: Any) -> AnyEngine:
 
     rank = config.model.lora_rank if sends_adapters(config) else None
     settings = VLLMSettings(
-        engine.kv_cache_gb,
-        engine.max_batch,
-        rank,
-        engine.sleep,
-        engine.memory,
-        config.model.max_length,
+        engine.kv_cache_gb, engine.max_batch, rank, engine.sleep, engine.memory, config.model.max_length,
         engine.shared_by,
     )
     return VLLMEngine(model, tokenizer, settings)

@@ -75,7 +75,7 @@ def quoted(value: object, heads: re.Pattern[str], at_begin: bool = True) -> obje
     """
     if not isinstance(value, str) or heads.search(value) is None:
         return value
-    first, end, rest = value.partition("\n") if not at_begin else ("", "", value)
+    first, end, rest = (value.partition("\n") if not at_begin else ("", "", value))
     return first + end + heads.sub(lambda match: f"{QUOTED}{match[0]}", rest)
 
 

@@ -40,15 +40,10 @@ def table(rows: list[dict[str, Any]]) -> bytes:
     return text.getvalue().encode()
 
 
-@pytest.mark.parametrize(
-    ("name", "data"),
-    [
-        ("a.jsonl", jsonl(ROWS)),
-        ("a.jsonl.gz", gzip.compress(jsonl(ROWS))),
-        ("a.csv", table(ROWS)),
-        ("a.csv.gz", gzip.compress(table(ROWS))),
-    ],
-)
+@pytest.mark.parametrize(("name", "data"), [
+    ("a.jsonl", jsonl(ROWS)), ("a.jsonl.gz", gzip.compress(jsonl(ROWS))),
+    ("a.csv", table(ROWS)), ("a.csv.gz", gzip.compress(table(ROWS))),
+])
 def test_every_format_tells_the_same(tmp_path: Path, name: str, data: bytes):
     folder = tmp_path / "papers"
     folder.mkdir()
@@ -69,20 +64,17 @@ def test_files_are_read_by_name_and_a_new_one_is_noticed(tmp_path: Path):
     assert list(after.ids) == ["9", "7"] and after.fingerprint != before
 
 
-@pytest.mark.parametrize(
-    ("name", "data", "sentence"),
-    [
-        ("a.jsonl", jsonl(ROWS[:2]) + b"{oops\n", r"a\.jsonl, line 3 is no JSON"),
-        ("a.jsonl", b"[1]\n", r"a\.jsonl, line 1 has no id \(or pmid\) or no abstract"),
-        ("a.jsonl", b'{"title": "x", "abstract": "y"}\n', r"line 1 has no id"),
-        ("a.csv", b"pmid,title,abstract\n1,a,b\n2,a,b,c\n", r"a\.csv, line 3 has more cells"),
-        ("a.csv", b'pmid,title,text\n1,"a\nb",c\n', r"a\.csv, line 3 has no id \(or pmid\) or no abstract"),
-        ("a.csv.gz", b"no gzip", r"a\.csv\.gz cannot be read"),
-        ("a.jsonl", b'{"id": "\xff"}\n', r"a\.jsonl cannot be read"),
-        ("a.jsonl", jsonl(ROWS[2:3]), r"none of its 1 rows has an abstract"),
-        ("a.txt", b"", r"holds no abstracts: give a folder of \.jsonl"),
-    ],
-)
+@pytest.mark.parametrize(("name", "data", "sentence"), [
+    ("a.jsonl", jsonl(ROWS[:2]) + b"{oops\n", r"a\.jsonl, line 3 is no JSON"),
+    ("a.jsonl", b'[1]\n', r"a\.jsonl, line 1 has no id \(or pmid\) or no abstract"),
+    ("a.jsonl", b'{"title": "x", "abstract": "y"}\n', r"line 1 has no id"),
+    ("a.csv", b"pmid,title,abstract\n1,a,b\n2,a,b,c\n", r"a\.csv, line 3 has more cells"),
+    ("a.csv", b'pmid,title,text\n1,"a\nb",c\n', r"a\.csv, line 3 has no id \(or pmid\) or no abstract"),
+    ("a.csv.gz", b"no gzip", r"a\.csv\.gz cannot be read"),
+    ("a.jsonl", b'{"id": "\xff"}\n', r"a\.jsonl cannot be read"),
+    ("a.jsonl", jsonl(ROWS[2:3]), r"none of its 1 rows has an abstract"),
+    ("a.txt", b"", r"holds no abstracts: give a folder of \.jsonl"),
+])
 def test_what_cannot_be_read_is_refused(tmp_path: Path, name: str, data: bytes, sentence: str):
     (tmp_path / name).write_bytes(data)
     with pytest.raises(BadInput, match=sentence):

@@ -57,7 +57,8 @@ def test_kares_table_2(task: str, data: str) -> None:
     shares = [
         (row[f"{task}/accuracy"] - row[f"{task}/specificity"]) / gap
         for row in cells(f"kare.2.{data}")
-        if f"{task}/accuracy" in row and abs(gap := row[f"{task}/sensitivity"] - row[f"{task}/specificity"]) > 0.1
+        if f"{task}/accuracy" in row
+        and abs(gap := row[f"{task}/sensitivity"] - row[f"{task}/specificity"]) > 0.1
     ]
     [(low, high)] = ALLOWED["kare", task, data]
     assert low <= np.median(shares) <= high, np.median(shares)

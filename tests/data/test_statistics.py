@@ -113,7 +113,9 @@ def test_a_drawn_split_is_counted_by_split_and_label(mimic4_cohort) -> None:
     (["task=kare_mortality"], ["visits", "diagnoses", "procedures", "medications"]),
     (["protocol=graphwalker", "task=series_readmission", "task.patients=40"], ["steps"]),
 ])  # fmt: skip
-def test_prepare_data_counts_what_a_protocol_draws(words, shows, mimic4_cohort, tmp_path, monkeypatch, capsys) -> None:
+def test_prepare_data_counts_what_a_protocol_draws(
+    words, shows, mimic4_cohort, tmp_path, monkeypatch, capsys
+) -> None:
     """As a study keeps them (trainers/study/samples.py); and no encoder is trained for it."""
     monkeypatch.setattr("ghar.envs.worlds.source.read_source", lambda data: mimic4_cohort)
     monkeypatch.setattr("ghar.envs.graphwalker.series.embed", None)

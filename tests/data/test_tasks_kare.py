@@ -112,7 +112,9 @@ def test_every_task_on_visits_has_samples(cohort):
         assert samples and about.name == name.replace("_", "-")
     old = load(["data=mimic4", "data.root=.", "task=kare_readmission", "task.legacy_order=true"])
     assert balance(visit_samples(cohort, old.task, "paper")[1]) == {0: 52, 1: 52}  # trap 1
-    for wrong, said in ((["task.legacy_order=true", "data.leakage=strict"], "choose data.leakage=paper"),):
+    for wrong, said in (
+        (["task.legacy_order=true", "data.leakage=strict"], "choose data.leakage=paper"),
+    ):
         with pytest.raises(BadInput, match=said):
             load(wrong)
 

@@ -61,7 +61,9 @@ def test_trap_2_diagnoses_are_coded_at_discharge(mimic4_cohort, demo):
 
 def test_trap_3_prescriptions_outside_their_stay(mimic4_cohort, mimic3_cohort, demo):
     drugs = pl.read_csv(demo / "hosp/prescriptions.csv.gz", infer_schema=False).filter(pl.col("drug_type") != "BASE")
-    raw = drugs.select(pl.col("hadm_id").cast(int), pl.col("starttime").str.to_datetime("%Y-%m-%d %H:%M:%S"))
+    raw = drugs.select(
+        pl.col("hadm_id").cast(int), pl.col("starttime").str.to_datetime("%Y-%m-%d %H:%M:%S")
+    )
     stays = pl.read_csv(demo / "hosp/admissions.csv.gz", try_parse_dates=True).select(
         "hadm_id", "admittime", "dischtime"
     )

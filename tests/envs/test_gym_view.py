@@ -18,8 +18,6 @@ from tests.envs.views import GAMES, text_game, token_game
 from tests.running import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
 @pytest.mark.parametrize("game", GAMES)
 def test_random_play_needs_no_care_and_ends(game: str) -> None:
     env = GymView(GAMES[game](), render_mode="ansi")

@@ -33,7 +33,6 @@ from tests.trainers.tiny import for_two
 pytest.importorskip("vllm", reason="vLLM is not installed: make test-gpu installs it")
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(1200)]
 
-
 @pytest.fixture(scope="module", params=KINDS, ids="{0[0]}-V{0[1]}".format)
 def case(request: pytest.FixtureRequest, device: str) -> Iterator[Case]:
     with started(request.param, device) as made:

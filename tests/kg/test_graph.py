@@ -37,10 +37,8 @@ def test_sparse_rows_equal_a_scan_of_all_edges(pair: tuple[pl.DataFrame, pl.Data
     facts = {(kind[h], r, kind[t], h, t, d) for h, r, d, t in edges.rows()}
     paths = sorted({fact[:3] for fact in facts})
     assert graph.num_edges == len(facts)
-    assert [
-        (graph.types[h], r, graph.types[t])
-        for h, r, t in zip(graph.path_head, graph.path_relation, graph.path_tail, strict=True)
-    ] == paths
+    assert [(graph.types[h], r, graph.types[t]) for h, r, t in zip(
+        graph.path_head, graph.path_relation, graph.path_tail, strict=True)] == paths
     for p, path in enumerate(paths):
         mine = sorted(fact[3:] for fact in facts if fact[:3] == path)
         span = graph.edges_of_path(p)

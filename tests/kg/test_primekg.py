@@ -26,10 +26,8 @@ def test_csv_gz_and_parquet_give_the_same_graph(tmp_path: Path):
 def test_a_reversed_row_is_the_same_edge(tmp_path: Path):
     graph = graph_of(tmp_path, TINY)
     assert graph.num_edges == len(TINY)
-    paths = [
-        (graph.types[h], r, graph.types[t])
-        for h, r, t in zip(graph.path_head, graph.path_relation, graph.path_tail, strict=True)
-    ]
+    paths = [(graph.types[h], r, graph.types[t]) for h, r, t in zip(
+        graph.path_head, graph.path_relation, graph.path_tail, strict=True)]
     assert paths == [
         ("disease", "disease_disease", "disease"),
         ("disease", "disease_phenotype_positive", "effect/phenotype"),

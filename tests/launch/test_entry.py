@@ -199,17 +199,15 @@ CHEAP = {  # a command line whose mistake needs no model -> words of its sentenc
     "train.py run_dir=file": "is a file and no folder", "train.py run_dir=file/below": "is a file and no folder",
     "train.py run_dir=other": "holds a run of another configuration",
 }  # fmt: skip
-HEAVY = "\n".join(
-    (
-        "import runpy, sys",
-        "class Watch:",
-        "    def find_spec(self, name, path=None, target=None):",
-        "        if name in ('transformers', 'trl', 'ray', 'faiss', 'deepspeed'): sys.exit('heavy ' + name)",
-        "sys.meta_path.insert(0, Watch())",
-        "sys.argv = sys.argv[1:]",
-        "runpy.run_path(sys.argv[0], run_name='__main__')",
-    )
-)
+HEAVY = "\n".join((
+    "import runpy, sys",
+    "class Watch:",
+    "    def find_spec(self, name, path=None, target=None):",
+    "        if name in ('transformers', 'trl', 'ray', 'faiss', 'deepspeed'): sys.exit('heavy ' + name)",
+    "sys.meta_path.insert(0, Watch())",
+    "sys.argv = sys.argv[1:]",
+    "runpy.run_path(sys.argv[0], run_name='__main__')",
+))
 
 
 @pytest.mark.slow

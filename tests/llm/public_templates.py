@@ -45,3 +45,4 @@ def _mistral() -> str:
     from mistral_common.tokens.tokenizers.base import TokenizerVersion  # pyright: ignore[reportMissingImports]
 
     return build_chat_template(TemplateConfig(TokenizerVersion.v3, spm=True, use_special_token_variables=True))
+

@@ -125,17 +125,14 @@ def test_a_busy_server_is_asked_again():
         assert {reply.text for reply in engine.generate([Request("a", 1), Request("b", 1)])} == {"at last"}
 
 
-@pytest.mark.parametrize(
-    ("status", "answer", "sentence"),
-    [
-        (500, {"error": {"message": "out of memory"}}, r"does not answer \(status 500: out of memory\): see whether"),
-        (401, {"error": "no"}, r"refused \(401: no\): put a valid key into .* GHAR_TEST_KEY"),
-        (404, "not here", r"refused \(404: not here\): see whether it serves a model 'm'"),
-        (400, {"error": {"message": "too long " * 100}}, r"refused \(400: too long"),
-        (200, {"hello": 1}, r"sent what is no answer of OpenAI's protocol"),
-        (200, "<html>", r"sent what is no answer of OpenAI's protocol"),
-    ],
-)
+@pytest.mark.parametrize(("status", "answer", "sentence"), [
+    (500, {"error": {"message": "out of memory"}}, r"does not answer \(status 500: out of memory\): see whether"),
+    (401, {"error": "no"}, r"refused \(401: no\): put a valid key into .* GHAR_TEST_KEY"),
+    (404, "not here", r"refused \(404: not here\): see whether it serves a model 'm'"),
+    (400, {"error": {"message": "too long " * 100}}, r"refused \(400: too long"),
+    (200, {"hello": 1}, r"sent what is no answer of OpenAI's protocol"),
+    (200, "<html>", r"sent what is no answer of OpenAI's protocol"),
+])
 def test_what_cannot_be_used_is_a_sentence(monkeypatch, status: int, answer: Any, sentence: str):
     monkeypatch.setenv("GHAR_TEST_KEY", "secret-1")
     with serving(lambda b, h: (status, answer), key="GHAR_TEST_KEY") as (engine, server):
@@ -229,20 +226,10 @@ def test_replies_that_came_with_a_failure_are_handed_out_first():
         assert sorted(came) == ["re: 0", "re: 1", "re: 3"]
 
 
-@pytest.mark.parametrize(
-    ("reply", "choice"),
-    [
-        ('{"answer": "yes"}', "yes"),
-        (' {"answer": "YES"} ', "yes"),
-        ("No.", "no"),
-        ("answer: no", "no"),
-        ("yes and no", None),
-        ("", None),
-        ('{"answer": "maybe"}', None),
-        ("[1]", None),
-        ("{}", None),
-    ],
-)
+@pytest.mark.parametrize(("reply", "choice"), [
+    ('{"answer": "yes"}', "yes"), (' {"answer": "YES"} ', "yes"), ("No.", "no"), ("answer: no", "no"),
+    ("yes and no", None), ("", None), ('{"answer": "maybe"}', None), ("[1]", None), ("{}", None),
+])
 def test_naming_a_choice(reply: str, choice: str | None):
     assert named_choice(reply, ("yes", "no")) == choice
 

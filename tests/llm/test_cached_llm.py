@@ -118,9 +118,8 @@ ask(ScriptedEngine(reply), [CachedQuestion(str(i), str(i), 8) for i in range(9)]
 """
     done = run_python("-c", script)
     assert done.returncode == -9
-    resumed = ask(
-        ScriptedEngine(lambda p: p), [CachedQuestion(str(i), str(i), 8) for i in range(9)], store, int, seed=0, title=""
-    )
+    resumed = ask(ScriptedEngine(lambda p: p), [CachedQuestion(str(i), str(i), 8) for i in range(9)], store, int,
+                  seed=0, title="")
     assert (resumed.cost.reused, resumed.cost.asked) == (5, 4) and len(resumed.values) == 9
 
 
@@ -222,22 +221,16 @@ def test_keys_are_unique(tmp_path: Path):
 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    good_after=st.lists(st.integers(0, 4), min_size=1, max_size=6),
-    tries=st.integers(1, 3),
-    batch=st.integers(1, 4),
-    dies_at=st.integers(0, 20),
-)
+@given(good_after=st.lists(st.integers(0, 4), min_size=1, max_size=6), tries=st.integers(1, 3), batch=st.integers(1, 4),
+       dies_at=st.integers(0, 20))
 def test_whenever_it_dies_the_outcome_is_that_of_asking_one_by_one(tmp_path_factory, good_after, tries, batch, dies_at):
     """good_after[i]: how many unreadable answers come to question i before a readable one."""
-
     def engine(dies: int | None, seen: dict[str, set[int]]) -> Recorder:
         def reply(request: Request) -> str:
             place = int(number_in(request))
             attempts = seen.setdefault(request.prompt, set())
             attempts.add(request.seed)
             return str(place) if len(attempts) > good_after[place] else "no"
-
         return Streaming(reply, dies)
 
     asked, seen = questions(len(good_after)), {}

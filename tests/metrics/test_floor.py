@@ -48,7 +48,5 @@ def test_ceilings_of_one_value_are_one_line():
     """EHR-RAG has one for each of sixteen sets of evidence, most of which tell nothing."""
     values = {"nothing": 0.65, "onset": 0.65, "onset and slope": 0.9, "retrieval": 0.9}
     assert in_words(summary(ceilings=values)) == [
-        "nothing, onset 0.650",
-        "onset and slope 0.900",
-        "retrieval 0.900 (with retrieval)",
+        "nothing, onset 0.650", "onset and slope 0.900", "retrieval 0.900 (with retrieval)"
     ]

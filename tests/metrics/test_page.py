@@ -151,7 +151,6 @@ def fuller(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     paths = (["drug treats disease"], ["drug treats disease", "disease has sign"], [None], [])
     found = [[{"text": f"passage {j}", "kind": "report", "score": 0.5 - j / 10, "path": path, "shown": j == 0}
               for j, path in enumerate(own)] for own in paths]  # fmt: skip
-
     def more(i: int) -> dict[str, Any]:
         shares = [0.5 + i % 5 / 10, 0.5 - i % 5 / 10, *[0.0] * 8]
         lookups = [{"query": f"query {i}", "found": found[i % 4]}] if i % 4 < 3 else []

@@ -108,7 +108,6 @@ def test_label_only_sft_learns_the_labels(cache: Path, tmp_path: Path) -> None:
     records = Records(config)
     system = build(records)
     usual = max(sum(c.label == label for c in system.cases.train) for label in (0, 1)) / len(system.cases.train)
-
     def seen(reader: Any) -> Any:
         own = system.read_by(reader)
         return replace(own, cases=Splits(own.cases.train, own.cases.valid, own.cases.train))

@@ -90,7 +90,9 @@ def test_keeps_best_and_last_only(tmp_path):
 
 @pytest.mark.slow
 @settings(max_examples=25)
-@given(st.lists(st.none() | st.integers(0, 3).map(float), min_size=1, max_size=8), st.integers(1, 4), st.integers(1, 4))
+@given(
+    st.lists(st.none() | st.integers(0, 3).map(float), min_size=1, max_size=8), st.integers(1, 4), st.integers(1, 4)
+)
 def test_what_is_kept_is_what_a_look_at_all_would_keep(tmp_path_factory, scores, last, best):
     folder = tmp_path_factory.mktemp("kept")
     for step, score in enumerate(scores):

@@ -112,7 +112,9 @@ ACT = Act("top", "answer", "three short words", max_tokens=40)
 CHOICE = replace(ACT, prompt="ten " * 10, choices=("stop", "go on"), max_tokens=20)
 
 
-def probed(monkeypatch: pytest.MonkeyPatch, play: Any, teacher: str | None, rule: Any = None, flight: int = 24) -> Any:
+def probed(
+    monkeypatch: pytest.MonkeyPatch, play: Any, teacher: str | None, rule: Any = None, flight: int = 24
+) -> Any:
     monkeypatch.setattr("ghar.trainers.plan.play", play)
     monkeypatch.setattr("ghar.trainers.plan.stage_of", lambda *_: None)
     system: Any = SimpleNamespace(

@@ -194,7 +194,6 @@ def test_runs_that_share_no_warm_up_do_not_start_from_one_another(tmp_path: Path
 
 def test_a_number_that_rests_on_one_patient_is_a_hole_with_its_count() -> None:
     """Six positive samples of one patient are one positive patient; six of six are enough."""
-
     def frame(patients: list[str]) -> pl.DataFrame:
         return pl.DataFrame({
             "sample_id": [f"s{i}" for i in range(12)], "subject_id": [*patients, *(f"n{i}" for i in range(6))],

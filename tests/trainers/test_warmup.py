@@ -143,7 +143,9 @@ def test_a_teacher_that_is_never_right_is_named(small_system, config, tmp_path, 
         taught(mute, config, None, build_tokenizer(["word"], [], 300), tmp_path / "lessons.npz")
 
 
-def test_examples_do_not_depend_on_a_kill_or_on_the_parts(small_system, config, tmp_path, teacher, warmup, monkeypatch):
+def test_examples_do_not_depend_on_a_kill_or_on_the_parts(
+    small_system, config, tmp_path, teacher, warmup, monkeypatch
+):
     """Every kept part is used and none is asked for again; the order is that of asking all at once."""
     monkeypatch.setattr("ghar.trainers.sharding.FILLED", 1)  # parts of 16, so that there are several
     tokenizer = build_tokenizer(texts_of(warmup.accepted[:9]), [], 600)

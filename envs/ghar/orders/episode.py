@@ -233,7 +233,9 @@ def score_order(episode: Episode, question: OrderQuestion, eta: float, price: fl
     """
     if episode.failure is not None:
         return EpisodeReward({"orm": 0.0, "price": 0.0}, 0.0, tuple({} for _ in episode.turns), "shared")
-    per_turn: list[dict[str, float]] = [{"price": -price} if turn.role == "metapaths" else {} for turn in episode.turns]
+    per_turn: list[dict[str, float]] = [
+        {"price": -price} if turn.role == "metapaths" else {} for turn in episode.turns
+    ]
     outcome = 0.0
     if not episode.cut and episode.prediction.label == question.label:
         named = named_condition(episode) or 0

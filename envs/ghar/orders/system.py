@@ -112,8 +112,7 @@ def build_order_system(records: Records, settings: Settings) -> System[OrderQues
         main=MAIN,
         read_by=lambda reader: made,
         fixed={
-            **scripted,
-            **_baselines(every.train, diseases),
+            **scripted, **_baselines(every.train, diseases),
             REGRESSION: lambda: FunctionPolicy(FactRegression(every.train, search)),
         },
         partitions=partitions,
@@ -158,7 +157,9 @@ def _variants(spec: OrderSpec, partitions: Sequence[Any], settings: Settings) ->
         for name, (title, _, _, stops) in SCRIPTED.items()
     ]
     variants += [
-        Variant(REGRESSION, "Searches are fixed, a regression reads", episodes("always", reads=True), REGRESSION),
+        Variant(
+            REGRESSION, "Searches are fixed, a regression reads", episodes("always", reads=True), REGRESSION
+        ),
         Variant("llm_only", "Trained weights, never searching", episodes("never")),
         Variant("always_rag", "Trained weights, a search for each condition", episodes("always")),
         Variant(READS, "Trained weights read, searches are fixed", episodes("always", reads=True)),
@@ -189,7 +190,9 @@ def _label_pairs(episodes: OrderEpisodes, cases: Splits[Case[OrderQuestion]], ep
     return SftExamples(_pairs(episodes, cases.train), _pairs(episodes, cases.valid), epochs=epochs)
 
 
-def _pairs(episodes: OrderEpisodes, cases: Sequence[Case[OrderQuestion]]) -> list[Example]:
+def _pairs(
+    episodes: OrderEpisodes, cases: Sequence[Case[OrderQuestion]]
+) -> list[Example]:
     asked: list[tuple[Act, OrderQuestion]] = [(next(episodes.direct(case)), case.reads) for case in cases]
     return [
         Example(act.prompt, f"yes {question.against[0] + 1}" if question.against else "no", act.choices)

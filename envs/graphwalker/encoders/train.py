@@ -94,7 +94,9 @@ class TrainedEncoder:
             moments = [np.array(scale[name] if name in MEASURED else scale.get(name, [])) for name in MOMENTS]
             scale = FeatureScale(tuple(scale["features"]), *moments)
             training = EncoderTraining(**state["training"])
-            model = MODELS[state["name"]](len(scale.features), state["classes"], training.hidden, scale.static_width)
+            model = MODELS[state["name"]](
+                len(scale.features), state["classes"], training.hidden, scale.static_width
+            )
             model.load_state_dict(state["weights"])
         except (OSError, KeyError, TypeError, ValueError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
             raise BadInput(f"{path} is no trained encoder ({error}): delete it, it is trained again.") from error

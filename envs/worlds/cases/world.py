@@ -47,7 +47,9 @@ class CasesTruth:
 
     people: Mapping[int, GeneratedPatient]
 
-    def ceilings(self, asked: Iterable[int], pool: Iterable[int], trained: Iterable[int], k: int) -> dict[str, float]:
+    def ceilings(
+        self, asked: Iterable[int], pool: Iterable[int], trained: Iterable[int], k: int
+    ) -> dict[str, float]:
         """`story.ceilings` of patients by their ids."""
         first, candidates, learned = ([self.people[i] for i in some] for some in (asked, pool, trained))
         return story.ceilings(first, candidates, learned, k)

@@ -66,9 +66,9 @@ def _collect_sentences(graph: pl.DataFrame) -> dict[str, list[str]]:
     """Collect the sentences about each disease, drug or gene, in an order of their own."""
     sentences: dict[str, list[str]] = {}
     for relation, (x, y, sentence) in SENTENCES.items():
-        edges = graph.filter(pl.col("relation") == relation, pl.col("x_type") == x, pl.col("y_type") == y).select(
-            "x_name", "y_name", "display_relation", "x_type", "y_type"
-        )
+        edges = graph.filter(
+            pl.col("relation") == relation, pl.col("x_type") == x, pl.col("y_type") == y
+        ).select("x_name", "y_name", "display_relation", "x_type", "y_type")
         for x_name, y_name, display, *types in edges.sort(pl.all()).iter_rows():
             for name, kind in zip((x_name, y_name), types, strict=True):
                 if kind in ("disease", "drug", "gene/protein"):

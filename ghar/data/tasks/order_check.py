@@ -169,7 +169,9 @@ def build_order_questions(
     return splits, counts
 
 
-def _stays(cohort: Cohort, names: Mapping[str, str], graph: OrderGraph, rng: np.random.Generator) -> Iterator[_Stay]:
+def _stays(
+    cohort: Cohort, names: Mapping[str, str], graph: OrderGraph, rng: np.random.Generator
+) -> Iterator[_Stay]:
     """Stays with a condition that contraindicates some drug, in the cohort's order."""
     for subject, visit in cohort.visits.select("subject_id", "visit_id").iter_rows():
         conditions = _conditions(cohort.shown.visits[visit].diagnoses, names, graph)
@@ -183,7 +185,9 @@ def _stays(cohort: Cohort, names: Mapping[str, str], graph: OrderGraph, rng: np.
         yield _Stay(subject, visit, tuple(texts), nodes, _yes(texts, nodes, graph), related)
 
 
-def _conditions(codes: Iterable[str], names: Mapping[str, str], graph: OrderGraph) -> dict[str, tuple[int, ...]]:
+def _conditions(
+    codes: Iterable[str], names: Mapping[str, str], graph: OrderGraph
+) -> dict[str, tuple[int, ...]]:
     """Chart text -> nodes, of the conditions that contraindicate a drug themselves or by a parent; texts whose nodes
     an earlier text has are left out."""
     conditions: dict[str, list[int]] = {}

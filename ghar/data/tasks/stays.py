@@ -221,6 +221,8 @@ def collect_samples(cohort: Cohort, task: str, rows: pl.DataFrame, leakage: Leak
             history = past if leakage == "paper" else [visit_codes.until(visit, until) for visit in past]
             name = f"{task}-{subject}-{visit_id}"
             samples.append(
-                Sample(name, subject, visit_id, at, tuple(history), label, outcome, credentialed=cohort.credentialed)
+                Sample(
+                    name, subject, visit_id, at, tuple(history), label, outcome, credentialed=cohort.credentialed
+                )
             )
     return samples

@@ -334,7 +334,9 @@ def test_the_rule_weighs_what_either_argument_names() -> None:
         return PromptContext(rows)
 
     def act(role: str, what: PromptContext, arguments: tuple[str, ...] = ()) -> Act:
-        return Act("top", role, "", facts={"shown": what, "arguments": arguments, "names": (), "keep": 1, "asked": ()})
+        return Act(
+            "top", role, "", facts={"shown": what, "arguments": arguments, "names": (), "keep": 1, "asked": ()}
+        )
 
     def said(one: Act) -> str:
         return rule.answer([one], [0])[0].text

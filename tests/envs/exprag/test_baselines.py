@@ -105,3 +105,5 @@ def test_ties_are_broken_by_chance() -> None:
     assert readable(asked, Evidence(), True) == pytest.approx(1 / 3)
     told = Evidence((report(1, "discharge instructions: - Walk.\n- Rest."),))
     assert readable(asked, told, True) == 1.0
+
+

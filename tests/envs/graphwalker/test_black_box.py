@@ -87,7 +87,9 @@ def test_a_probability_follows_no_comparison(inference: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("inference", ["direct", "react"])
-def test_every_row_of_table_8_needs_replies_alone(tmp_path: Path, server: tuple[str, Server], inference: str) -> None:
+def test_every_row_of_table_8_needs_replies_alone(
+    tmp_path: Path, server: tuple[str, Server], inference: str
+) -> None:
     """A model behind an API plays both runs of the study's black box, with probabilities."""
     rows = yaml.safe_load((ROOT / "conf/study/graphwalker.yaml").read_text())["rows"]
     run = {"direct": "self_rated", "react": "react"}[inference]

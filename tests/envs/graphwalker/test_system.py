@@ -349,7 +349,9 @@ def test_the_encoders_prediction_is_printed_where_it_is_asked_for(source: tuple[
         assert case.text.splitlines()[-1].startswith("estimate of a trained model: ")
 
 
-def test_the_encoder_alone_answers_with_its_own_probabilities(read: tuple[Config, System[Looks], EnginePolicy]) -> None:
+def test_the_encoder_alone_answers_with_its_own_probabilities(
+    read: tuple[Config, System[Looks], EnginePolicy]
+) -> None:
     config, system, _ = read
     for episode in played(config, system, "encoder", None):
         shares = episode.prediction.probabilities

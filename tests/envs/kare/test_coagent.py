@@ -168,16 +168,11 @@ def _first(self: object, act: Act) -> str:
     return act.facts["case"].task.labels[0]
 
 
-@pytest.mark.parametrize(
-    ("reply", "points"),
-    [
-        ("1. Look.\n 2) Listen.\n- Feel.\n* Look.\nThat is all.", ("Look.", "Listen.", "Feel.")),
-        ("Sorry.", "no_list"),
-        ("", "no_list"),
-        ("1.\n2.", "no_list"),
-        ("1. Look.\n2. Compare with the ground truth.", "speaks_of_truth"),
-    ],
-)
+@pytest.mark.parametrize(("reply", "points"), [
+    ("1. Look.\n 2) Listen.\n- Feel.\n* Look.\nThat is all.", ("Look.", "Listen.", "Feel.")),
+    ("Sorry.", "no_list"), ("", "no_list"), ("1.\n2.", "no_list"),
+    ("1. Look.\n2. Compare with the ground truth.", "speaks_of_truth"),
+])
 def test_reading_guidelines(reply: str, points: object):
     if isinstance(points, tuple):
         assert read_guidelines(reply) == points

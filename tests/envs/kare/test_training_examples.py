@@ -109,7 +109,9 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tasks", ["multitask", "two_in_one", "label_only"])
-def test_the_expert_is_asked_once_for_what_a_model_is_taught(cache: Path, tmp_path: Path, tasks: str) -> None:
+def test_the_expert_is_asked_once_for_what_a_model_is_taught(
+    cache: Path, tmp_path: Path, tasks: str
+) -> None:
     short = ("system.chains=2", "task.max_train=20", "task.max_valid=6", f"run_dir={tmp_path}", f"system.tasks={tasks}")
     system = built(*TINY, f"data.cache={cache}", *short)
     assert system.training.examples is not None

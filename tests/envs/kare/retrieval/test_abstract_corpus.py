@@ -40,10 +40,8 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> AbstractCorpus:
 
 
 @settings(max_examples=30)
-@given(
-    queries=st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=3).map(" ".join), max_size=4),
-    n=st.integers(1, 9),
-)
+@given(queries=st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=3).map(" ".join), max_size=4),
+       n=st.integers(1, 9))
 def test_nearest_is_the_direct_cosine(corpus: AbstractCorpus, queries: list[str], n: int):
     found = corpus.nearest(queries, n)
     passages = corpus.index.encoder.passages(list(corpus.abstracts.texts)).astype(np.float64)
