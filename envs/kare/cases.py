@@ -166,7 +166,7 @@ def _lines(visits: Sequence[Visit], first: int, name_of: Callable[[str], str]) -
     lines = []
     for number, visit in enumerate(visits, start=first):
         lines.append(f"Visit {number}:")
-        for title, kind in KINDS:
+        for (title, kind), omitted in zip(KINDS, visit.omitted, strict=False):
             names = dict.fromkeys(name_of(code) for code in getattr(visit, kind))  # several codes may share a name
-            lines.append(f"  {title}: {'; '.join(names) or 'none'}")
+            lines.append(f"  {title}: {'; '.join(names) or ('omitted' if omitted else 'none')}")
     return "\n".join(lines) or "no visit on record"

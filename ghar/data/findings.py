@@ -7,7 +7,6 @@ comes later: told at the discharge it would be the length of stay.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
@@ -20,6 +19,7 @@ from ghar.data.cohort import Cohort, Sample
 from ghar.data.readers.columns import SourceColumns, open_declared
 from ghar.data.readers.eicu_columns import EICU
 from ghar.data.readers.meds_files import scan
+from ghar.data.readers.mimic import with_fluid
 from ghar.data.readers.mimic3_columns import MIMIC3
 from ghar.data.readers.mimic4_columns import MIMIC4
 from ghar.data.readers.tables import columns_of, find_table
@@ -44,6 +44,8 @@ RANGES = ("ref_range_lower", "ref_range_upper")
 LONGEST = 60  # letters of a result in words; remarks of laboratories go on for lines
 FLUIDS = (MIMIC4, "hosp/d_labitems"), (MIMIC3, "d_labitems")
 OF_BLOOD = ("VITAL/glucose", "VITAL/ph")  # copies of laboratory results among the vital signs
+SATURATION = "VITAL/oxygen saturation"  # of a finger, and copies of blood gases, which may be of venous blood
+GASES = ("LAB/50817", "LAB/O2 Sat (%)")
 ITEMS, KINDS = "items", "admissions"  # files of `record_facts`
 TEXT, NUMBER = pl.String(), pl.Float64()
 ITEM_TYPES = {"code": TEXT, "unit": TEXT, "low": NUMBER, "high": NUMBER, "fluid": TEXT}
@@ -142,9 +144,11 @@ def _values(cohort: Cohort, asked: pl.LazyFrame, items: Mapping[str, Item]) -> d
     words = pl.col("text_value").str.strip_chars(" _.")  # "___" stands for what was taken out
     has_value = pl.col("numeric_value").is_not_null() | ~words.is_in(["", "HOLD"])  # HOLD: a tube that was kept
     events = cohort.scan()
+    gases = events.filter(pl.col("code").is_in(GASES)).select("visit_id", "time", code=pl.lit(SATURATION)).unique()
     unit = pl.col("unit") if "unit" in events.collect_schema() else pl.lit(None, pl.String)  # of a MEDS folder
     rows = (
         events.filter(measured & has_value)
+        .join(gases, on=["visit_id", "time", "code"], how="anti", maintain_order="left")
         .select("visit_id", "code", "time", "recorded", "numeric_value", "text_value", unit=unit)
         .join(asked, on="visit_id", how="inner", maintain_order="left")
         .filter((pl.col("recorded") <= pl.col("until")) & (pl.col("time") <= pl.col("until")))
@@ -164,14 +168,12 @@ def _values(cohort: Cohort, asked: pl.LazyFrame, items: Mapping[str, Item]) -> d
 def _describe_value(code: str, name: str, number: float | None, text: str | None, item: Item) -> tuple[int, str]:
     """Where a value stands (0: out of range, 1: vital sign, 2: other result), and how it is put."""
     kind, _, local = code.partition("/")
-    words = " ".join((text or "").strip(" _").split())
-    value = (
-        words if len(words) <= LONGEST else f"{words[:LONGEST].rstrip()}..."
-    ) or f"{number:.{4 if kind == 'VITAL' else 6}g}"
+    words = _shorten(" ".join((text or "").strip(" _").split()), name)
+    value = words or f"{number:.{4 if kind == 'VITAL' else 6}g}"
     if kind == "VITAL":
         unit = VARIABLES[local].unit if local in VARIABLES and not words else None
         return 1, " ".join(part for part in (local, value, unit) if part)
-    name = name if item.fluid is None or _names(name, item.fluid) else f"{name} ({item.fluid.lower()})"
+    name = with_fluid(name, item.fluid)
     low = number is not None and item.low is not None and number < item.low
     high = number is not None and item.high is not None and number > item.high
     flag = "(low)" if low else "(high)" if high else None
@@ -179,9 +181,18 @@ def _describe_value(code: str, name: str, number: float | None, text: str | None
     return 0 if flag else 2, " ".join(part for part in (name, value, unit, flag) if part)
 
 
-def _names(label: str, fluid: str) -> bool:
-    """Whether a label names the fluid itself ("Sodium, Urine")."""
-    return re.search(rf"\b{re.escape(fluid)}\b", label, re.IGNORECASE) is not None
+def _shorten(remark: str, name: str) -> str:
+    """A result in words in at most about `LONGEST` letters. A longer one begins after the item's own name, where it has
+    that ("Using this patient's age ... Estimated GFR = 44"), and is its first sentence, or is cut."""
+    if len(remark) <= LONGEST:
+        return remark
+    own = name.partition("(")[0].strip().lower()
+    place = remark.lower().find(own) if own else -1
+    rest = remark[place + len(own) :].strip() if place > 0 else remark
+    sentence = rest.partition(". ")[0]
+    if len(sentence) <= LONGEST:
+        return sentence if sentence == rest else f"{sentence}."
+    return f"{rest[:LONGEST].rstrip()}..."
 
 
 def record_facts(root: Path) -> dict[str, pl.DataFrame]:
@@ -199,7 +210,8 @@ def has_facts(root: Path) -> bool:
 def lab_items(root: Path) -> dict[str, Item]:
     """Code -> the unit that most of an item's results have, and the median of their reference ranges.
 
-    Of an item in the house's unit (units.py) only results in that unit count. MIMIC-III and eICU have no ranges.
+    Of an item in the house's unit (units.py) only results in that unit count, of one without a unit (INR) all of them.
+    MIMIC-III and eICU have no ranges.
     """
     if has_facts(root):
         rows = scan(root / f"{ITEMS}.parquet", ITEM_TYPES, {}).collect()
@@ -217,15 +229,16 @@ def lab_items(root: Path) -> dict[str, Item]:
     house = pl.col("code").replace_strict(HOUSE, default=None, return_dtype=pl.String)
     same = house.is_null() | (house.str.to_lowercase() == pl.col("unit").str.to_lowercase())
     counted = (
-        rows.filter(same.fill_null(False) & (pl.col("unit") != ""))
+        rows.with_columns(pl.col("unit").fill_null(""))
+        .filter(same.fill_null(False))
         .group_by("code", "unit")
         .agg(pl.len(), *(pl.col(column).median() for column in RANGES))
-        .sort("code", "len", "unit", descending=[False, True, False])
+        .sort("code", pl.col("unit") == "", "len", "unit", descending=[False, False, True, False])
         .collect(engine="streaming")
         .unique("code", keep="first", maintain_order=True)
     )
     fluids = _fluids(root)
-    items = {code: Item(unit, low, high) for code, unit, _, low, high in counted.iter_rows()}
+    items = {code: Item(unit or None, low, high) for code, unit, _, low, high in counted.iter_rows()}
     return {code: replace(items.get(code, Item()), fluid=fluids.get(code)) for code in {*items, *fluids}}
 
 

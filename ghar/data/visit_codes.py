@@ -45,7 +45,8 @@ class Visit:
     """What a sample shows of one visit: code strings, in the source's order, without duplicates.
 
     For records of real patients at full length (`ghar.data.findings`) also who lies where, and the newest values, most
-    telling first. dated: whether `start` is a date of the source.
+    telling first. dated: whether `start` is a date of the source. omitted: how many codes of each kind, and last how
+    many values, a budget left out (`ghar.data.views.visits`).
     """
 
     visit_id: int
@@ -56,6 +57,7 @@ class Visit:
     about: str = ""
     values: tuple[str, ...] = ()
     dated: bool = True
+    omitted: tuple[int, int, int, int] = (0, 0, 0, 0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -40,14 +40,18 @@ TREATMENTS = "EICU_TREATMENT"  # paths whose last parts often name a drug
 CIRCUMSTANCES = re.compile("^(ICD9CM/[EV]|ICD10CM/[V-Z])")
 # Words that make a disease a special one; a node with such a word needs it in the description.
 NARROWING = frozenset(
-    "autosomal childhood congenital dominant familial hereditary inherited infantile juvenile linked "
-    "neonatal newborn recessive sporadic viral bacterial maturation".split()
+    "anaplastic autosomal childhood congenital dominant familial febrile hereditary inborn inclusion inherited "
+    "infantile juvenile linked medullary neonatal newborn recessive recurrent sporadic susceptibility viral bacterial "
+    "maturation young".split()
 )
+# A code of what its siblings do not name ("Other specified diseases of pancreas"): its reference is any one of these.
+RESIDUAL = re.compile("^other (?!.*unspecified)", re.IGNORECASE)
 REFERENCE_COLUMNS = ("ontology_id", "ontology", "mondo_id")
 
 OPPOSITES = ("acute", "chronic")
 ROOT = 6  # letters of a word that two words have in common when they mean the same thing
-HALF = 0.5  # of the words of a node's name, which a code whose parent leads to it has at least
+HALF = 0.5  # of the words of a node's name, which a code whose parent leads to it has at least, and a residual code
+THIRD = 1 / 3  # of them, which a code has at least that leads to several nodes
 
 References = Mapping[tuple[str, str], tuple[int, ...]]
 
@@ -202,7 +206,9 @@ def _link_reference(
             exact = length == len(code)
             node, shared = _closest(description, nodes, graph)
             alone = exact and len(nodes) == 1 and not _is_grouped(node, graph) and _alike(description, node, graph)
-            if alone or (shared > 0 and (exact or shared >= HALF)):
+            if RESIDUAL.match(description) and _shared_roots(description, node, graph) < HALF:
+                continue
+            if alone or shared >= (THIRD if exact else HALF):
                 return ("reference_exact" if exact else "reference_parent"), node
     return None
 
@@ -219,11 +225,22 @@ def _alike(description: str, node: int, graph: KnowledgeGraph) -> bool:
     return any(root in word for root in roots for word in words)
 
 
+def _shared_roots(description: str, node: int, graph: KnowledgeGraph) -> float:
+    """Which share of the words of a node's name the description has, or a part of them."""
+    words, named = (diagnosis_key(text).split() for text in (description, graph.names[node]))
+    roots = [{word[i : i + ROOT] for i in range(max(len(word) - ROOT, 0) + 1)} for word in named]
+    alike = sum(any(root in word for root in own for word in words) for own in roots)
+    return alike / max(len(named), 1)
+
+
 def _is_narrower(node: int, description: str, graph: KnowledgeGraph) -> bool:
     """Whether a node is a special form of a disease ("familial atrial fibrillation") of which a description says
-    nothing, one with a number ("multinodular goiter 1"), or the acute form of a chronic one."""
+    nothing, one with a number ("multinodular goiter 1"), the acute form of a chronic one, or what a description says
+    that it is not ("non-infectious")."""
     name, words = set(plain(graph.names[node]).split()), set(plain(description).split())
     opposite = any(one in name - words and other in words for one, other in (OPPOSITES, OPPOSITES[::-1]))
+    if "non" not in name:
+        opposite |= any(f"non {word}" in plain(description) or f"non{word}" in words for word in name)
     return opposite or any(word in NARROWING or word.isdigit() for word in name - words)
 
 
@@ -276,6 +293,9 @@ def _by_words(
     words, text_words = set(diagnosis_key(graph.names[hit[1]]).split()), set(diagnosis_key(description).split())
     written = set(diagnosis_key(graph.names[part[1]]).split())
     if not words & text_words or written == text_words != words:
+        return part
+    last = set(diagnosis_key(description.rpartition(",")[2]).split())  # of a path, which says most
+    if written == last and not words & last:
         return part
     whole = words <= text_words and len(words) >= len(written)
     return part if hit[0] == "reference_parent" and not whole else hit

@@ -6,8 +6,8 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ghar.data.readers.code_families import LISTED, family_name, family_names
-from ghar.data.readers.mimic3 import DIAGNOSIS, read_titles
+from ghar.data.readers.code_families import LISTED, family_name, family_names, residual_names
+from ghar.data.readers.mimic3 import DIAGNOSIS, PROCEDURE, read_titles
 
 KIDNEY = {
     "5851": "Kidney disease, stage 1", "5852": "Kidney disease, stage 2", "5853": "Kidney disease, stage 3",
@@ -40,6 +40,16 @@ def test_of_many_codes_the_residual_one_stands_for_them():
     assert family_name(names[:LISTED]) == "kind 0 or kind 1 or kind 2 or kind 3"
 
 
+def test_a_dropped_code_has_the_name_of_the_residual_code_beside_it():
+    titles = {"3603": "Open angioplasty", "3609": "Other removal", "3699": "Other operations", "379": "Pacemakers"}
+    procedures = table(titles).with_columns(pl.col("code").str.replace("ICD9CM", "ICD9PROC"))
+    codes = [f"ICD9PROC/{code}" for code in ("3601", "3681", "361", "3799", "4101")]
+    assert dict(residual_names(codes, procedures, PROCEDURE).rows()) == {
+        "ICD9PROC/3601": "Other removal", "ICD9PROC/3681": "Other operations",
+    }  # fmt: skip
+    assert residual_names([], procedures, PROCEDURE).is_empty()
+
+
 @given(st.dictionaries(st.text("019", min_size=3, max_size=5), st.text("ab", min_size=1, max_size=2), max_size=12))
 def test_families_equal_a_direct_search(titles):
     families = defaultdict(list)
@@ -61,5 +71,7 @@ def test_the_demo_has_no_diagnosis_without_a_name(mimic3_cohort, shared_data):
     assert not nameless
     assert names["ICD9CM/585"] == "Chronic kidney disease, unspecified, or another of 7 kinds"
     assert names["ICD9CM/2765"] == "Volume depletion, unspecified or Dehydration or Hypovolemia"
+    assert not [code for code, name in names.items() if code.startswith("ICD9PROC/") and code.endswith(f"/{name}")]
+    assert names["ICD9PROC/3601"] == names["ICD9PROC/3605"] == "Other removal of coronary artery obstruction"
     diagnoses, _ = read_titles(shared_data / "mimic-iii-demo-1.4")
     assert not set(family_names(diagnoses, DIAGNOSIS)["code"]) & set(diagnoses["code"])

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ghar.data.readers.eicu import read_eicu
+from ghar.data.readers.eicu_stays import body_measures
 from ghar.data.tasks.stays import make_samples
 from ghar.errors import BadInput
 from tests.data.audit import audit
@@ -281,3 +282,24 @@ def test_cache_keeps_groups_and_kind_of_stay(tmp_path, monkeypatch):
     again = read_eicu(root, cache)
     assert again.visits.equals(first.visits) and "group" in again.visits.columns and again.stay == "ICU"
     assert again.events.equals(first.events) and again.codes.equals(first.codes) and again.counts == first.counts
+
+
+def test_a_height_in_inches_is_no_height_in_centimetres() -> None:
+    """Nine heights of the open demo from 33.6 to 91.4 cm were shown, and a weight of 0.5 kg; a child's are right."""
+    rows = [
+        (1, 1, "85", 66.0, 73.9),
+        (2, 2, "> 89", 0.3, 0.5),
+        (3, 3, "2", 91.0, 14.0),
+        (4, 4, "", 70.0, 17.0),
+        (5, 5, "74", 165.0, 60.0),
+    ]
+    columns = ["subject_id", "visit_id", "age", "admissionheight", "admissionweight"]
+    stays = pl.DataFrame(rows, columns, orient="row").with_columns(
+        start=datetime(2014, 1, 1), end=datetime(2014, 1, 2), dischargeweight=pl.lit(None, pl.Float64)
+    )
+    measures, counts = body_measures(stays)
+    heights = measures.filter(pl.col("code") == "VITAL/height").sort("visit_id")
+    assert heights.select("visit_id", "numeric_value").rows() == [(3, 91.0), (4, 70.0), (5, 165.0)]
+    weights = measures.filter(pl.col("code") == "VITAL/weight").sort("visit_id")
+    assert weights["visit_id"].to_list() == [1, 3, 4, 5]
+    assert counts["dropped.patient_body.implausible"] == 3

@@ -121,12 +121,23 @@ def test_view_is_the_longest_that_fits(visits, style, budget):
     places += [
         (place, cut, lines(place, shown[place][: len(shown[place]) - cut])) for cut in range(1, len(shown[place]))
     ]
-    places += [(last, len(shown[place]) if place == last else 0, lines(last, ()))]
+    empty = lines(last, ())
+    if place == last and shown[place]:  # that nothing was recorded would be untrue
+        count = f"{len(shown[place])} left out"
+        empty = empty.replace("nothing recorded", count).replace("none", count)
+    places += [(last, len(shown[place]) if place == last else 0, empty)]
     fitting = [found for found in places if words(found[2]) <= budget]
     if places[-1] == fitting[0] and place < last:  # nothing fits above the empty ones: as many of those as fit
         assert got.text in [lines(n, shown[n]) for n in range(place + 1, last + 1)]
     else:
         assert (got.dropped_visits, got.dropped_codes, got.text) == fitting[0]
+
+
+def test_a_visit_of_which_no_code_fits_says_how_many_were_left_out():
+    long = [Visit(1, datetime(2180, 1, 2), diagnoses=("C/a b c d e f", "C/g"), medications=("C/x",))]
+    assert view(long, "full", 8).text == "Visit 1 of 1 (2180-01-02): 3 left out."
+    assert view(long, "compact", 6).text == "now: 3 left out"
+    assert view(long, "full", 8).dropped_codes == view(long, "compact", 6).dropped_codes == 3
 
 
 def shown_codes(visit, style, newest):

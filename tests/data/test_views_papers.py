@@ -45,6 +45,18 @@ def test_base_context():
     )
 
 
+def test_base_context_says_which_lists_the_budget_emptied():
+    sample = patient(visit(0, "ICD10CM/x", "ICD9CM/y"))
+    whole = words(base_context(sample, TASK, str, budget=99, count=words).text)
+    view = base_context(sample, TASK, str, budget=whole - 1, count=words)
+    assert (
+        view.text.endswith("ICD10CM/x; ICD9CM/y\n  Procedures: ICD10PCS/p\n  Drugs: DRUG/a") and view.dropped_codes == 1
+    )
+    view = base_context(sample, TASK, str, budget=whole - 2, count=words)
+    assert view.text.endswith("  Conditions: ICD10CM/x\n  Procedures: omitted\n  Drugs: omitted")
+    assert view.dropped_codes == 4
+
+
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=5), st.integers(10, 120))
 def test_base_context_keeps_to_the_budget(sizes, budget):
     sample = patient(*(visit(i, *(f"ICD10CM/{i}{k}" for k in range(n))) for i, n in enumerate(sizes)))

@@ -1,13 +1,15 @@
-"""Names of codes that a dictionary lacks because they were divided: what they became is in it.
+"""Names of codes that a dictionary lacks because they were divided or dropped before its year.
 
-MIMIC-III's D_ICD_DIAGNOSES is of one year, its stays of twelve: of the open demo 45 of 1,761 diagnoses have a code that
+MIMIC-III's dictionaries are of one year, its stays of twelve. Of the open demo 45 of 1,761 diagnoses have a code that
 was divided before that year, as 585 (chronic kidney disease) was into 585.1 to 585.9. Such a code means one of those
-that it was divided into, and its name says so.
+that it was divided into, and its name says so. Of 506 procedures 2 have a code that was dropped, as 36.01 (angioplasty
+of one vessel) was. What it meant is not among its neighbours: it has the name of their residual code, "Other removal of
+coronary artery obstruction".
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import polars as pl
 
@@ -44,3 +46,25 @@ def family_name(names: Sequence[str]) -> str:
         return " or ".join(names)
     usual = next((name for name in names if "unspecified" in name.lower()), names[-1])
     return f"{usual}, or another of {len(names)} kinds"
+
+
+def residual_names(codes: Iterable[str], titles: pl.DataFrame, shortest: int) -> pl.DataFrame:
+    """Name each of `codes` by the residual code nearest to it in `titles`, as 36.01 by 36.09, "Other removal of ...".
+
+    A residual code ends in 9 in place of the last characters of a code, and its name begins with "other". shortest:
+    characters of the shortest category. Returns code and description of the codes that have one.
+    """
+    names: dict[str, str] = dict(titles.unique("code", keep="first").select("code", "description").iter_rows())
+    residual = {code: _residual_name(code, names, shortest) for code in codes}
+    rows = [(code, name) for code, name in residual.items() if name is not None]
+    return pl.DataFrame(rows, {"code": pl.String, "description": pl.String}, orient="row")
+
+
+def _residual_name(code: str, names: Mapping[str, str], shortest: int) -> str | None:
+    """The name of the residual code with the longest beginning in common."""
+    for size in range(len(code) - 1, code.index("/") + shortest, -1):
+        for length in range(len(code) - size, 0, -1):
+            name = names.get(code[:size] + "9" * length, "")
+            if name.lower().startswith("other"):
+                return name
+    return None

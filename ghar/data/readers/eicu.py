@@ -67,7 +67,7 @@ from ghar.data.readers.units import converted, with_factor
 from ghar.data.readers.vitals import vital_names, vitals_of_labs
 from ghar.progress import progress
 
-VERSION = "eicu-2"  # part of the cache key: raise it when a rule changes
+VERSION = "eicu-3"  # part of the cache key: raise it when a rule changes
 TABLES = ("patient", "diagnosis", "treatment", "medication", "lab")
 MORE: Mapping[str, tuple[str, ...]] = {"inputs": ("infusiondrug",)}
 ICD9 = r"^([0-9]{3}(\.[0-9]{1,2})?|V[0-9]{2}(\.[0-9]{1,2})?|E[0-9]{3}(\.[0-9])?)$"

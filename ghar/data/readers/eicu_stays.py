@@ -17,6 +17,8 @@ from ghar.errors import BadInput
 # Minutes from the admission to the unit that can be true: two years either way. Data-entry errors reach 190 years.
 OFFSETS = (-1_051_200, 1_051_200)
 EPOCH = 2014  # the year of a hospital stay of unknown year; eICU holds 2014 and 2015
+GROWN = {"VITAL/height": 100.0, "VITAL/weight": 20.0}  # cm, kg: the least of who is `ADULT` years old or more
+ADULT = 15
 BODY = {"admissionheight": "height", "admissionweight": "weight", "dischargeweight": "weight"}
 
 
@@ -132,12 +134,19 @@ def stay_events(stays: pl.DataFrame) -> tuple[list[pl.DataFrame], dict[str, int]
 
 
 def body_measures(stays: pl.DataFrame) -> CountedRows:
-    """Height and weights of the table patient as vital events; rows are counted as those of "patient_body"."""
-    cells = stays.unpivot(list(BODY), index=["subject_id", "visit_id", "start", "end"], variable_name="field")
+    """Height and weights of the table patient as vital events; rows are counted as those of "patient_body".
+
+    A height of an adult below a metre is one in inches or of another field (66 cm, 0.3 cm): implausible, as a weight
+    of 0.5 kg is.
+    """
+    index = ["subject_id", "visit_id", "start", "end", "age"]
+    cells = stays.unpivot(list(BODY), index=index, variable_name="field")
     cells = cells.join(variables_of(BODY, "field").collect(), on="field", maintain_order="left")
     value = pl.col("value")
     time = pl.when(pl.col("field") == "dischargeweight").then(pl.coalesce("end", "start")).otherwise("start")
-    wrong = implausible(value).fill_null(False)
+    years = pl.col("age").str.strip_chars("> ").cast(F64, strict=False)
+    small = value < pl.col("vital").replace_strict(GROWN, default=None, return_dtype=F64)
+    wrong = (implausible(value) | ((years >= ADULT) & small)).fill_null(False)
     kept = cells.filter(value.is_not_null() & ~wrong)
     counts = {
         "rows.patient_body": cells.height,

@@ -4,7 +4,8 @@ One pass per table. A row is kept, or dropped by a rule that is named and counte
 whose rules for admissions, ICU stays and drugs' names hold here too. What is different in MIMIC-III:
 
 codes          all diagnoses and procedures are ICD-9, known from the discharge on (trap 2). A code that the dictionary
-               lacks is named by those that it was divided into (code_families.py).
+               lacks is named by those that it was divided into, a dropped procedure by the residual code beside it
+               (code_families.py).
 prescriptions  have dates only: the time is the day's midnight, as in the source, and a drug counts as known at the last
                second of that day (trap 3), at discharge where there is no date.
 labevents      say when a sample was drawn and not when its result was stored: `recorded` is the former, so a cut by
@@ -22,11 +23,10 @@ from pathlib import Path
 import polars as pl
 
 from ghar.data.cohort import Cohort
-from ghar.data.readers.code_families import family_names
+from ghar.data.readers.code_families import family_names, residual_names
 from ghar.data.readers.columns import open_declared
 from ghar.data.readers.deaths import deaths_after_discharge
 from ghar.data.readers.events import (
-    TEXT,
     CountedRows,
     LazyRows,
     code_table,
@@ -45,6 +45,7 @@ from ghar.data.readers.mimic import (
     icd_code,
     icd_repairs,
     join_visits,
+    lab_titles,
     once,
     read_icu,
     read_labs,
@@ -63,7 +64,7 @@ from ghar.data.readers.vitals import MIMIC_LABS, mimic_charts, vital_names, vita
 from ghar.progress import progress
 
 DIAGNOSIS, PROCEDURE = 3, 2  # characters of the shortest code
-VERSION = "mimic3-6"  # part of the cache key: raise it when a rule changes
+VERSION = "mimic3-7"  # part of the cache key: raise it when a rule changes
 TABLES = (
     "patients",
     "admissions",
@@ -113,10 +114,10 @@ def _read(root: Path, name: str, charts: bool, more: Sequence[str], work: Path) 
         advance()
         names = read_titles(root)
         if find_table(root, "labevents") is not None:
-            names.append(_lab_names(root))
+            names.append(lab_titles(root, MIMIC3, "d_labitems"))
         readers = event_tables(root, visits, patients, names, work, charts=charts)
-        further = _more_tables(root, visits, patients, work)
-        parts, part_counts = read_tables(root, readers | {part: further[part] for part in more}, OPTIONAL, advance)
+        others = _more_tables(root, visits, patients, work)
+        parts, part_counts = read_tables(root, readers | {part: others[part] for part in more}, OPTIONAL, advance)
         counts |= part_counts
         events, part_counts = deaths_after_discharge(patients, visits)
         parts.append(events)
@@ -126,10 +127,21 @@ def _read(root: Path, name: str, charts: bool, more: Sequence[str], work: Path) 
             parts.append(events)
             counts |= part_counts
         events = in_order(parts, work)
-        families = [family_names(names[0], DIAGNOSIS), family_names(names[1], PROCEDURE)]
-        codes, part_counts = code_table(events, [*names, vital_names(), COMMON_NAMES, *families], OWN_NAMES)
+        further = _names_of_other_years(events, names[0], names[1])
+        codes, part_counts = code_table(events, [*names, vital_names(), COMMON_NAMES, *further], OWN_NAMES)
     credentialed = not is_open_demo("mimic3", root, tables_read(charts, more))
     return Cohort(name, events, codes, visits, credentialed=credentialed, counts=counts | part_counts)
+
+
+def _names_of_other_years(
+    events: pl.LazyFrame, diagnoses: pl.DataFrame, procedures: pl.DataFrame
+) -> list[pl.DataFrame]:
+    """Names of codes that the dictionaries lack: of divided ones by what they became, of dropped procedures by
+    the residual code beside them."""
+    performed = pl.col("code").str.starts_with("ICD9PROC/")
+    codes = events.select("code").filter(performed).unique().collect(engine="streaming")["code"].sort()
+    families = [family_names(diagnoses, DIAGNOSIS), family_names(procedures, PROCEDURE)]
+    return [*families, residual_names(codes.to_list(), procedures, PROCEDURE)]
 
 
 def event_tables(
@@ -186,11 +198,6 @@ def _titles(root: Path, name: str, vocabulary: str) -> pl.DataFrame:
     table = open_declared(root, MIMIC3, f"d_icd_{name.removesuffix('_icd')}")
     code = pl.concat_str(pl.lit(f"{vocabulary}/"), icd_code("icd9_code"))
     return dictionary(table, code, "long_title")
-
-
-def _lab_names(root: Path) -> pl.DataFrame:
-    table = open_declared(root, MIMIC3, "d_labitems")
-    return dictionary(table, pl.concat_str(pl.lit("LAB/"), pl.col("itemid").cast(TEXT)), "label")
 
 
 def _icd(root: Path, visits: pl.DataFrame, name: str, vocabulary: str, titles: pl.DataFrame) -> CountedRows:

@@ -89,7 +89,7 @@ MIMIC3 = SourceColumns(
         ),
         "d_labitems": TableColumns(
             {"itemid": I64, "label": TEXT},
-            records={"fluid": TEXT},
+            {"fluid": TEXT},
             ignored={KEY: "row_id", NOT_YET: "category loinc_code"},
         ),
         "inputevents_cv": TableColumns(  # data.more

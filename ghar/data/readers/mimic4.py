@@ -54,6 +54,7 @@ from ghar.data.readers.mimic import (
     icd_code,
     icd_repairs,
     join_visits,
+    lab_titles,
     once,
     read_icu,
     read_labs,
@@ -71,7 +72,7 @@ from ghar.progress import progress
 from ghar.provenance import signed_mark
 from ghar.seal import SEAL
 
-VERSION = "mimic4-6"  # part of the cache key: raise it when a rule changes
+VERSION = "mimic4-7"  # part of the cache key: raise it when a rule changes
 TABLES = (
     "hosp/patients",
     "hosp/admissions",
@@ -219,6 +220,5 @@ def _codes(root: Path, events: pl.LazyFrame, titles: Sequence[pl.DataFrame]) -> 
     """Codes that occur, sorted, with the names of the dictionaries; without one, a code is its own name."""
     parts = [vital_names(), COMMON_NAMES, *titles]
     if find_table(root, "hosp/labevents") is not None:
-        table = open_declared(root, MIMIC4, "hosp/d_labitems")
-        parts.append(dictionary(table, pl.concat_str(pl.lit("LAB/"), pl.col("itemid").cast(pl.String)), "label"))
+        parts.append(lab_titles(root, MIMIC4, "hosp/d_labitems"))
     return code_table(events, parts, OWN_NAMES)

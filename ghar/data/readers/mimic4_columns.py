@@ -73,7 +73,7 @@ HOSPITAL = {
     "hosp/d_icd_diagnoses": TableColumns({"icd_code": TEXT, "icd_version": I64, "long_title": TEXT}),
     "hosp/d_icd_procedures": TableColumns({"icd_code": TEXT, "icd_version": I64, "long_title": TEXT}),
     "hosp/d_labitems": TableColumns(
-        {"itemid": I64, "label": TEXT}, records={"fluid": TEXT}, ignored={NOT_YET: "category loinc_code"}
+        {"itemid": I64, "label": TEXT}, {"fluid": TEXT}, ignored={NOT_YET: "category loinc_code"}
     ),
     "icu/icustays": TableColumns(
         {**KEYS, "first_careunit": TEXT, "intime": TIME, "outtime": TIME},
@@ -112,8 +112,14 @@ FURTHER = {  # data.more
     ),
     "icu/inputevents": TableColumns(
         {
-            **KEYS, **dict.fromkeys(("starttime", "endtime", "storetime"), TIME), "itemid": I64,
-            "amount": F64, "amountuom": TEXT, "rate": F64, "rateuom": TEXT, "statusdescription": TEXT,
+            **KEYS,
+            **dict.fromkeys(("starttime", "endtime", "storetime"), TIME),
+            "itemid": I64,
+            "amount": F64,
+            "amountuom": TEXT,
+            "rate": F64,
+            "rateuom": TEXT,
+            "statusdescription": TEXT,
         },
         ignored={
             KEY: "stay_id orderid linkorderid",

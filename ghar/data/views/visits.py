@@ -36,7 +36,8 @@ def visit_list(
     compact: for small models: "disease a; drug b" of the newest visit, below one line of conditions for each older
     visit; no dates and no procedures, which cost tokens and carry no signal for such models.
     The oldest visits are left out first; only the newest visit that shows anything loses values and codes where it is
-    too long, from the end of its last list on. `count` must not shrink when a text grows. Raises BadInput when not even
+    too long, from the end of its last list on. Where none of them fits it says how many were left out, and not that
+    nothing was recorded. `count` must not shrink when a text grows. Raises BadInput when not even
     an empty visit fits.
     """
     return next(visit_lists([sample], name_of, style=style, budget=budget, count=count))
@@ -106,10 +107,14 @@ def _cut(
     later = visits[place + 1 :]
     one = _shown_lists(visits[place], style, not later)
     total = _size(one)
-    cut = bisect_left(range(total + 1), True, key=lambda n: count(text([_first(one, total - n), *later])) <= budget)
-    if cut > total or (later and cut == total):
+
+    def cut_by(n: int) -> str:
+        return text([_first(one, total - n), *later])
+
+    cut = bisect_left(range(total), True, key=lambda n: count(cut_by(n)) <= budget)
+    if cut == total and (later or count(cut_by(total)) > budget):
         return None
-    return TextView(text([_first(one, total - cut), *later]), place, cut)
+    return TextView(cut_by(cut), place, cut)
 
 
 def _shown_lists(visit: Visit, style: str, newest: bool) -> Visit:
@@ -130,12 +135,22 @@ def _first(visit: Visit, n: int) -> Visit:
     rest = max(n - len(visit.diagnoses), 0)
     last = max(rest - len(visit.procedures), 0)
     values = max(last - len(visit.medications), 0)
+    lists = visit.diagnoses, visit.procedures, visit.medications, visit.values
+    diagnoses, procedures, medications, newest = (
+        items[:kept] for items, kept in zip(lists, (n, rest, last, values), strict=True)
+    )
     return replace(
         visit,
-        diagnoses=visit.diagnoses[:n],
-        procedures=visit.procedures[:rest],
-        medications=visit.medications[:last],
-        values=visit.values[:values],
+        diagnoses=diagnoses,
+        procedures=procedures,
+        medications=medications,
+        values=newest,
+        omitted=(
+            len(visit.diagnoses) - len(diagnoses),
+            len(visit.procedures) - len(procedures),
+            len(visit.medications) - len(medications),
+            len(visit.values) - len(newest),
+        ),
     )
 
 
@@ -152,22 +167,28 @@ def _describe_visit(visit: Visit, names: Mapping[str, _CodeNames]) -> str:
     if visit.values:
         parts.append(f"Newest values: {'; '.join(visit.values)}.")
     head = ", ".join(part for part in (str(visit.start.date()) if visit.dated else "", visit.about) if part)
-    return f"{f'({head})' if head else ''}: {' '.join(parts) or 'nothing recorded.'}"
+    sentences = " ".join(parts) or f"{_nothing(visit, 'nothing recorded')}."
+    return f"{f'({head})' if head else ''}: {sentences}"
+
+
+def _nothing(visit: Visit, empty: str) -> str:
+    """What a visit says that shows nothing: `empty`, or how many items a budget left out."""
+    return f"{sum(visit.omitted)} left out" if any(visit.omitted) else empty
 
 
 def _compact(visits: Sequence[Visit], name_of: Callable[[str], str]) -> str:
-    lines = [f"before: {_names(visit.diagnoses, name_of)}" for visit in visits[:-1]]
+    lines = [f"before: {_names(visit.diagnoses, name_of) or _nothing(visit, 'none')}" for visit in visits[:-1]]
     for visit in visits[-1:]:
         # worded as sub-queries are, so that a small model can copy one from here
         topics = [f"disease {name_of(code)}" for code in visit.diagnoses]
         topics += [f"drug {name_of(code)}" for code in visit.medications]
-        lines.append(f"now: {'; '.join(dict.fromkeys(topics)) or 'none'}")
+        lines.append(f"now: {'; '.join(dict.fromkeys(topics)) or _nothing(visit, 'none')}")
     return "\n".join(lines)
 
 
 def _names(codes: Sequence[str], name_of: Callable[[str], str]) -> str:
     # Several codes may share a name, as the ICD-9 and ICD-10 code of one diagnosis do in eICU.
-    return "; ".join(dict.fromkeys(map(name_of, codes))) or "none"
+    return "; ".join(dict.fromkeys(map(name_of, codes)))
 
 
 class _CodeNames(dict[str, str]):
