@@ -24,6 +24,7 @@ STEPS = 20_000
 def navigation(seeds: int, overrides: Sequence[str]) -> dict[str, Any]:
     """Steps a second, and what each seed reached."""
     from ghar.envs import system as systems
+    from ghar.envs.play import validation_cases
     from ghar.envs.records import Records
     from ghar.launch.entry import load
     from ghar.trainers.rllib.ppo import best_rule, decisions_of
@@ -32,7 +33,7 @@ def navigation(seeds: int, overrides: Sequence[str]) -> dict[str, Any]:
     config = load(["+experiment=navigation", *overrides])
     use_cores(config.threads)
     system = systems.build(Records(config))
-    own, valid = decisions_of(system), system.cases.valid[: config.trainer.rl.eval_samples]
+    own, valid = decisions_of(system), validation_cases(system, config)
     game = own.game(system.cases.train)
     _, optimum = best_rule(system, own, config, valid)
     runs = []

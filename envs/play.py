@@ -21,9 +21,24 @@ LONGEST = 3600.0  # seconds for the look-ups of all episodes in flight: a model 
 
 def teacher_cases(system: System[Any], config: Config) -> list[Any]:
     """The training cases that the teacher tries: `trainer.warmup.samples` of them, in their order."""
-    cases = system.cases.train
-    rng = np.random.default_rng(derive_seed(config.seed, "warmup"))
-    return [cases[i] for i in sorted(rng.permutation(len(cases))[: config.trainer.warmup.samples])]
+    return _drawn(system.cases.train, config.trainer.warmup.samples, derive_seed(config.seed, "warmup"))
+
+
+def validation_cases(system: System[Any], config: Config) -> list[Any]:
+    """The validation cases that choose the best weights and that a temperature is fitted on:
+    `trainer.rl.eval_samples` of them, in their order.
+
+    They are drawn, since patients may be in an order that means something: the first ones of eICU are of few hospitals.
+    Runs that differ in their seed alone are validated on the same ones.
+    """
+    seed = derive_seed(config.task.split_seed, "validation")
+    return _drawn(system.cases.valid, config.trainer.rl.eval_samples, seed)
+
+
+def _drawn(cases: Sequence[Any], most: int, seed: int) -> list[Any]:
+    """At most so many of the cases, in their order."""
+    order = np.random.default_rng(seed).permutation(len(cases))
+    return [cases[i] for i in sorted(order[:most])]
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from torch.nn.functional import cross_entropy
 
 from ghar.config import Config, RlConfig
 from ghar.envs import system as systems
-from ghar.envs.play import teacher_cases
+from ghar.envs.play import teacher_cases, validation_cases
 from ghar.envs.records import Records
 from ghar.envs.rollout import derive_seed
 from ghar.envs.system import System
@@ -526,7 +526,7 @@ def reinforce(
         row |= {"train/reward": float(np.mean([r.total for r in rewards])), "train/lr": rl.lr * share["lr"]}
         row |= {"train/kl/weight": rl.kl * share["kl"]}
         if step % rl.eval_every == 0 or step == rl.updates:
-            row |= validate(system, config, policy, tokenizer, system.cases.valid[: rl.eval_samples])
+            row |= validate(system, config, policy, tokenizer, validation_cases(system, config))
             score = row[f"eval/{rl.select}"]
             best, waited = (score, 0) if score > best else (best, waited + 1)
         yield {"phase": "rl", "step": step, **row}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -136,12 +137,10 @@ def fit_boosting(
     words: NoteFeatures | None = None,
     further: Callable[[Sequence[Sample]], np.ndarray] | None = None,
 ) -> Boosting:
-    """Stopped when the validation loss no longer falls, with the leaves that make the validation labels most likely.
+    """The rounds with the lowest validation loss, with the leaves that make the validation labels most likely.
 
     further: columns of samples besides, f64[samples, columns].
     """
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
     own, seen = data.settings, set(data.labels.tolist())
     place = vocabulary(data.train, own.codes)
     judged = [sample for sample in data.valid if sample.label in seen]  # scikit-learn takes no label it has not seen
@@ -150,11 +149,7 @@ def fit_boosting(
     held_out = {"X_val": _dense(judged, place, words, stopped), "y_val": labels_of(judged)} if judged else {}
     inputs, best, reached = _dense(data.train, place, words, train), None, -np.inf
     for leaf in LEAVES:
-        stop = {"early_stopping": bool(judged), "n_iter_no_change": own.patience}
-        fitted = HistGradientBoostingClassifier(
-            max_iter=own.rounds, min_samples_leaf=leaf, random_state=data.seed, **stop
-        )
-        fitted.fit(inputs, data.labels, **held_out)
+        fitted = _boosted(data, leaf, inputs, held_out)
         about = {"rounds": int(fitted.n_iter_), "leaf": leaf, **(words.about if words else {})}
         model = Boosting(place, words, fitted, data.classes, about)
         score = likelihood(model.shares(data.valid, valid), labels_of(data.valid))
@@ -162,6 +157,22 @@ def fit_boosting(
             best, reached = model, score
     assert best is not None
     return best
+
+
+def _boosted(data: TrainingData, leaf: int, inputs: np.ndarray, held_out: Mapping[str, np.ndarray]) -> Any:
+    """Boosting of the rounds up to the lowest loss on `held_out`; of all rounds where that is empty.
+
+    scikit-learn keeps the rounds in which it waited for a lower loss. The same rounds are fitted again without them.
+    """
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    make = partial(HistGradientBoostingClassifier, min_samples_leaf=leaf, random_state=data.seed)
+    most, stop = data.settings.rounds, {"early_stopping": bool(held_out), "n_iter_no_change": data.settings.patience}
+    fitted = make(max_iter=most, **stop).fit(inputs, data.labels, **held_out)
+    if not held_out:
+        return fitted
+    best = max(1, int(np.argmax(fitted.validation_score_)))  # its first one is before any round
+    return make(max_iter=best, early_stopping=False).fit(inputs, data.labels)
 
 
 def fit_boosting_notes(data: TrainingData) -> Boosting:

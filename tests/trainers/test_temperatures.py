@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ghar.envs.play import validation_cases
 from ghar.episode import Episode
 from ghar.metrics.calibration import calibrated, calibration, temperature
 from ghar.metrics.rows import patients_of
@@ -71,7 +72,8 @@ def test_it_is_fitted_on_validation_cases(
     def ranker(some: Sequence[Episode]) -> list[tuple[float, ...] | None]:
         return sure(some, labels)
 
-    valid = score(system, config, system.variants["ghar_rl"], teacher, "valid", None, ranker, 25)
+    drawn = validation_cases(system, config)
+    valid = score(system, config, system.variants["ghar_rl"], teacher, "valid", None, ranker, drawn)
     assert len(valid) == 25 and {row["split"] for row in valid} == {"valid"}
     wanted, found = temperature(valid, labels), summary["policies"]["ghar_rl"]
     assert found["temperature"] == wanted > 1

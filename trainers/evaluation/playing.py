@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ghar.config import Config
-from ghar.envs.play import play, stage_of
+from ghar.envs.play import play, stage_of, validation_cases
 from ghar.envs.system import System, Variant
 from ghar.llm.policy import Policy
 from ghar.metrics.calibration import temperature
@@ -31,12 +31,12 @@ class EvaluationRun:
     home: Path
 
     def play(
-        self, variant: Variant, policy: Policy, split: str, ranker: Ranker | None = None, most: int | None = None,
+        self, variant: Variant, policy: Policy, split: str, ranker: Ranker | None = None,
         cases: Sequence[Any] | None = None,
     ) -> Callable[[], Iterator[Row]]:  # fmt: skip
         """`score` in parts, by all processes; returns what reads the rows from the disk. cases: some of the split."""
         own = getattr(self.system.cases, split) if cases is None else cases
-        parts = parted(own[:most], self.config.env.in_flight)
+        parts = parted(own, self.config.env.in_flight)
         folder = self.home / (variant.name if split == "test" else f"{variant.name}-{split}")
         prepared: list[Variant] = []
 
@@ -52,7 +52,8 @@ class EvaluationRun:
     def fitted(self, variant: Variant, policy: Policy, ranker: Ranker) -> dict[str, float]:
         """{"temperature": the one at which the variant's label probabilities on validation cases are most likely}, and
         their `threshold`; {} where no one knows how probable a label was."""
-        judged = list(self.play(variant, policy, "valid", ranker, self.config.trainer.rl.eval_samples)())
+        cases = validation_cases(self.system, self.config)
+        judged = list(self.play(variant, policy, "valid", ranker, cases)())
         labels = self.system.task.labels
         if not has_probabilities(judged):
             return {}
@@ -86,12 +87,13 @@ def score(
     split: str,
     running: RunningNormaliser | None = None,
     ranker: Ranker | None = None,
-    most: int | None = None,
+    cases: Sequence[Any] | None = None,
 ) -> list[Row]:
-    """Play a split, or its first `most` cases, by a variant and return its rows. Rewards leave out what needs a
-    warm-up's references."""
+    """Play a split, or those `cases` of it, by a variant and return its rows. Rewards leave out what needs a warm-up's
+    references."""
     variant = system.prepare(variant, policy)
-    return _score(system, config, variant, policy, split, getattr(system.cases, split)[:most], running, ranker)
+    own = getattr(system.cases, split) if cases is None else cases
+    return _score(system, config, variant, policy, split, own, running, ranker)
 
 
 def _title(split: str, variant: Variant) -> str:

@@ -19,8 +19,9 @@ import numpy as np
 import torch
 
 from ghar.config import Config, RlConfig
+from ghar.envs.play import validation_cases
 from ghar.envs.rollout import derive_seed
-from ghar.envs.system import System
+from ghar.envs.system import RewardShaping, System
 from ghar.episode import Episode
 from ghar.errors import BadInput
 from ghar.interrupt import finishing
@@ -70,7 +71,8 @@ class _Loop:
     waited: evaluations since; saving: writes checkpoints; critic: where it is one of its own; yardstick: what the
     critic is measured against; kl: weight of the term to the reference; earlier: what the batches under way are played
     with, by version, where some are played ahead, in CPU memory; under_way: batches being played, with this process's
-    share of their cases.
+    share of their cases; validation_scale: costs of the first validation, in whose units those of all are counted,
+    None before it and where `running` is None.
     A resumed run orders those again, so their cases stay in `upcoming` until they have been trained on.
     """
 
@@ -87,6 +89,7 @@ class _Loop:
     waited: int = 0
     earlier: dict[int, dict[str, torch.Tensor]] = field(default_factory=dict)
     under_way: list[tuple[Sequence[Any], Callable[[], list[Episode]]]] = field(default_factory=list)
+    validation_scale: RunningNormaliser | None = None
 
     @property
     def actor(self) -> ActorCritic:
@@ -107,6 +110,8 @@ class _Loop:
             "kl": self.kl,
             "running": self.running.state_dict() if self.running else None,
         }
+        if self.validation_scale is not None:
+            state["validation_scale"] = self.validation_scale.state_dict()
         main = rank() == 0
         weights = self.weights(main)
         optimizer: dict[str, Any] = {"own": self.learner.state(copied)} if main or self.learner.parted else {}
@@ -130,6 +135,9 @@ class _Loop:
         checkpoint.restore_random(last.random, rl=self.rng)
         if self.running is not None:
             self.running.load_state_dict(last.state["running"])
+        if (scale := last.state.get("validation_scale")) is not None:
+            self.validation_scale = RunningNormaliser()
+            self.validation_scale.load_state_dict(scale)
         self.kl = last.state["kl"]
         best = last.state["best"]
         self.best = -float("inf") if best is None else best
@@ -374,15 +382,20 @@ def _reward(
     if shaping is None:
         return [about.system.reward(episode, case) for episode, case in zip(episodes, cases, strict=True)]
     if running is not None:
-        seen = _Seen()
-        for episode in episodes:
-            if episode.failure is None:
-                seen.observe(shaping.costs(episode))
-        running.observe(gather_rows(seen.values))
+        _observe(shaping, episodes, running)
     return [
         shaping.reward(episode, case, about.references.get(case.sample_id), running)
         for episode, case in zip(episodes, cases, strict=True)
     ]
+
+
+def _observe(shaping: RewardShaping, episodes: Sequence[Episode], running: RunningNormaliser) -> None:
+    """Show a normaliser the costs of all processes' episodes. Every process calls it."""
+    seen = _Seen()
+    for episode in episodes:
+        if episode.failure is None:
+            seen.observe(shaping.costs(episode))
+    running.observe(gather_rows(seen.values))
 
 
 def check_finite(rewards: Sequence[EpisodeReward], sample_ids: Sequence[str]) -> None:
@@ -408,11 +421,18 @@ class _Seen(RunningNormaliser):
 
 
 def _validate(about: TrainingInputs, loop: _Loop, workers: Workers) -> dict[str, Any]:
-    """The numbers of the most probable replies on validation cases."""
+    """The numbers of the most probable replies on validation cases.
+
+    A running normaliser moves with the training batches, so the reward of the same episodes would too, by more than
+    policies differ, and the best weights would be those of the first validation. One scale serves all.
+    """
     system, config = about.system, about.config
-    own = share(system.cases.valid[: config.trainer.rl.eval_samples])
+    own = share(validation_cases(system, config))
     order = RolloutRequest(own, config.seed, temperature=0.0, title=f"Validation {loop.step}")
     episodes = workers.begin(order, loop.learner, loop.step)()
-    rewards = [reward_of(system, e, case, loop.running) for e, case in zip(episodes, own, strict=True)]
+    if loop.running is not None and loop.validation_scale is None and system.training.shaping is not None:
+        loop.validation_scale = RunningNormaliser()
+        _observe(system.training.shaping, episodes, loop.validation_scale)
+    rewards = [reward_of(system, e, case, loop.validation_scale) for e, case in zip(episodes, own, strict=True)]
     rows = rows_of(system, system.variants[system.main], own, episodes, rewards, "valid")
     return summarise(system, gather_rows(rows), config.seed, CURVE_RESAMPLES)

@@ -25,7 +25,7 @@ from ray.tune.registry import register_env
 
 from ghar.config import Config, RllibConfig
 from ghar.envs import system as systems
-from ghar.envs.play import play, stage_of
+from ghar.envs.play import play, stage_of, validation_cases
 from ghar.envs.records import Records, of_credentialed
 from ghar.envs.system import Decisions, System
 from ghar.envs.views.games import Game
@@ -81,7 +81,7 @@ def _train(config: Config) -> None:
     folder.remove("metrics.jsonl")
     folder.write_config(as_yaml(config))
     system = systems.build(Records(config))
-    own, valid = decisions_of(system), system.cases.valid[: config.trainer.rl.eval_samples]
+    own, valid = decisions_of(system), validation_cases(system, config)
     rule, optimum = best_rule(system, own, config, valid)
     print(f"Scripted optimum on {len(valid)} validation samples: reward {optimum:.3f}")
     checkpoint, best = folder.path / "checkpoints" / FOLDER, -np.inf

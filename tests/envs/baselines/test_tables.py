@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sklearn.ensemble import HistGradientBoostingClassifier
 
 from ghar.data.tasks.splits import Splits
 from ghar.envs.baselines.attention import Retain, Transformer, fit_retain, fit_transformer
-from ghar.envs.baselines.features import TrainingData, counts, labels_of, rhythm, vocabulary
+from ghar.envs.baselines.features import TrainingData, counts, labels_of, likelihood, rhythm, vocabulary
 from ghar.envs.baselines.fitted import EVERY, FITS, FittedBaseline
 from ghar.envs.baselines.gru import Network, numbered
-from ghar.envs.baselines.tables import NearestSamples, fit_boosting, fit_usual
+from ghar.envs.baselines.tables import NearestSamples, _dense, fit_boosting, fit_usual
 from tests.envs.baselines.conftest import GRADES, known_of, lengths_of, sample, world
 
 pytestmark = pytest.mark.slow
@@ -101,6 +102,21 @@ def test_a_validation_label_that_training_has_not_stops_nothing(severity: np.nda
         shares = fit(known)(known.valid)
         assert shares.shape == (20, GRADES) and np.isfinite(shares).all(), name
     assert (fit_boosting(known)(known.valid)[:, 2] == 0).all()
+
+
+def test_boosting_keeps_the_rounds_of_the_lowest_validation_loss(severity: np.ndarray):
+    known = known_of(severity, count=80)
+    model = fit_boosting(known)
+    more = replace(known.settings, rounds=model.fitted.n_iter_ + known.settings.patience)
+    leaf, rows = model.about["leaf"], _dense(known.valid, model.place, None)
+    longer = HistGradientBoostingClassifier(
+        max_iter=more.rounds, min_samples_leaf=leaf, random_state=known.seed, early_stopping=False
+    ).fit(_dense(known.train, model.place, None), known.labels)
+    truth = labels_of(known.valid)
+    rounds = [likelihood(shares, truth) for shares in longer.staged_predict_proba(rows)]
+    reached = likelihood(model(known.valid), truth)
+    assert reached == pytest.approx(max(rounds)) and reached > rounds[-1]
+    assert model.about["rounds"] == 1 + int(np.argmax(rounds))
 
 
 def test_the_gru_reads_the_newest_visits_and_empty_ones():

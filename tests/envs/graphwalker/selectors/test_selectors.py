@@ -24,7 +24,7 @@ from ghar.envs.graphwalker.selectors.protocol import (
     check_pool,
 )
 from ghar.envs.graphwalker.selectors.scorer import drive
-from ghar.envs.graphwalker.selectors.subsets import mean_with, mean_without, random_sets
+from ghar.envs.graphwalker.selectors.subsets import MEASURED, judges, mean_with, mean_without, random_sets
 from ghar.errors import BadInput
 from tests.envs.graphwalker.selectors.walks import HashScorer, make_world
 
@@ -135,6 +135,14 @@ def test_time_series_likeness_does_not_depend_on_scale(seed: int, factor: float)
             direct += len(x) * float(x @ y / np.linalg.norm(x) / np.linalg.norm(y))
             places += len(x)
     assert value == pytest.approx(direct / places if places else 0.0, abs=1e-9)
+
+
+def test_sets_are_judged_on_validation_patients_from_all_of_them() -> None:
+    pool, _ = make_world(0, name="influence")
+    many = replace(pool, valid=tuple(replace(pool.valid[0], subject_id=number) for number in range(200)))
+    chosen = [patient.subject_id for patient in judges(many)]
+    assert chosen == sorted(set(chosen)) and len(chosen) == MEASURED and chosen[-1] > 100
+    assert [patient.subject_id for patient in judges(many)] == chosen and judges(pool) == pool.valid
 
 
 def test_random_sets_are_fair_and_their_means_are_means() -> None:
