@@ -32,13 +32,14 @@ def validation_cases(system: System[Any], config: Config) -> list[Any]:
     Runs that differ in their seed alone are validated on the same ones.
     """
     seed = derive_seed(config.task.split_seed, "validation")
-    return _drawn(system.cases.valid, config.trainer.rl.eval_samples, seed)
+    return _drawn(system.cases.valid, config.trainer.rl.eval_samples, seed, system.block)
 
 
-def _drawn(cases: Sequence[Any], most: int, seed: int) -> list[Any]:
-    """At most so many of the cases, in their order."""
-    order = np.random.default_rng(seed).permutation(len(cases))
-    return [cases[i] for i in sorted(order[:most])]
+def _drawn(cases: Sequence[Any], most: int, seed: int, block: int = 1) -> list[Any]:
+    """At most so many of the cases, in their order, by blocks of so many neighbours."""
+    order = np.random.default_rng(seed).permutation(-(-len(cases) // block))
+    places = [i for first in order * block for i in range(first, min(first + block, len(cases)))]
+    return [cases[i] for i in sorted(places[:most])]
 
 
 @dataclass(frozen=True)

@@ -239,6 +239,7 @@ class System(Generic[R]):
     refused: variants by name that these patients cannot be asked about, with the sentence that says why.
     prepare: what a variant has to learn before it is played, from the policy that will play it.
     partitions: of the corpus, where it has some (GHAR may ask it: system.sources).
+    block: so many neighbouring cases are balanced only together; a draw takes all of them.
     """
 
     name: str
@@ -258,6 +259,7 @@ class System(Generic[R]):
     decides: tuple[str, ...] = ("predict",)
     prepare: Callable[[Variant, Policy], Variant] = lambda variant, policy: variant
     partitions: Sequence[Any] = ()
+    block: int = 1
     origin: Provenance = UNKNOWN
     training: Training = field(default_factory=Training)
     report: Reporting[R] = field(default_factory=lambda: Reporting())

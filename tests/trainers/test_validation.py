@@ -74,6 +74,15 @@ def test_few_validation_cases_are_drawn_and_the_same_for_every_seed(small_system
     assert ids(validation_cases(small_system, small_config())) == everyone
 
 
+def test_balanced_neighbours_are_drawn_together(small_system, small_config) -> None:
+    """A square of order check has as many yes as no; half of one has not."""
+    squares = replace(small_system, block=4)
+    cases = ids(small_system.cases.valid)
+    few = validation_cases(squares, small_config("trainer.rl.eval_samples=20"))
+    chosen = [cases.index(one) // 4 for one in ids(few)]
+    assert chosen == [square for square in dict.fromkeys(chosen) for _ in range(4)] and len(chosen) == 20
+
+
 def test_weights_are_chosen_on_the_drawn_cases(small_system, small_config) -> None:
     config, asked = small_config("trainer.rl.eval_samples=20"), []
     about: Any = SimpleNamespace(system=small_system, config=config, references={})

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from ghar.config import Config
-from ghar.data.tasks.order_check import OrderQuestion
+from ghar.data.tasks.order_check import SQUARE, OrderQuestion
 from ghar.data.tasks.splits import Splits
 from ghar.envs.case import Case
 from ghar.envs.ghar.label_only import STAGE
@@ -116,6 +116,7 @@ def build_order_system(records: Records, settings: Settings) -> System[OrderQues
             REGRESSION: lambda: FunctionPolicy(FactRegression(every.train, search)),
         },
         partitions=partitions,
+        block=SQUARE,
         origin=records.provenance(),
         training=Training(
             teacher="scripted",

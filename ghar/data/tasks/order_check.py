@@ -34,6 +34,7 @@ Group = Literal["name", "word", "none", "parent"]
 GROUPS: tuple[Group, ...] = ("name", "word", "none", "parent")
 RAREST_FIRST: tuple[Group, ...] = ("parent", "none", "word", "name")
 MAX_CONDITIONS = 6  # conditions of a question at most
+SQUARE = 4  # questions of one
 SQUARES = 2  # that a stay is in at most, so it has at most four questions
 DRAWS = 12  # of a drug for each stay, until it finds its square
 WINDOW = 60  # partners that are tried, the nearest number of contraindications first
