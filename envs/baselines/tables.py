@@ -167,12 +167,14 @@ def _boosted(data: TrainingData, leaf: int, inputs: np.ndarray, held_out: Mappin
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     make = partial(HistGradientBoostingClassifier, min_samples_leaf=leaf, random_state=data.seed)
-    most, stop = data.settings.rounds, {"early_stopping": bool(held_out), "n_iter_no_change": data.settings.patience}
-    fitted = make(max_iter=most, **stop).fit(inputs, data.labels, **held_out)
+    stop: dict[str, Any] = {"early_stopping": bool(held_out)}  # scikit-learn's types allow a word alone
+    fitted = make(max_iter=data.settings.rounds, n_iter_no_change=data.settings.patience, **stop)
+    fitted.fit(inputs, data.labels, **held_out)
     if not held_out:
         return fitted
     best = max(1, int(np.argmax(fitted.validation_score_)))  # its first one is before any round
-    return make(max_iter=best, early_stopping=False).fit(inputs, data.labels)
+    stop["early_stopping"] = False
+    return make(max_iter=best, **stop).fit(inputs, data.labels)
 
 
 def fit_boosting_notes(data: TrainingData) -> Boosting:
