@@ -33,7 +33,7 @@ def navigation(seeds: int, overrides: Sequence[str]) -> dict[str, Any]:
     config = load(["+experiment=navigation", *overrides])
     use_cores(config.threads)
     system = systems.build(Records(config))
-    own, valid = decisions_of(system), validation_cases(system, config)
+    own, valid = decisions_of(system), validation_cases(system, config.task, config.trainer.rl.eval_samples)
     game = own.game(system.cases.train)
     _, optimum = best_rule(system, own, config, valid)
     runs = []

@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from ghar.config import Config, RetrieverConfig
+from ghar.config import Config, RetrieverConfig, TaskConfig
 from ghar.envs.rollout import Corpus, EpisodeJob, derive_seed, rollout
 from ghar.envs.system import System, Variant, mark_of
 from ghar.episode import Episode, EpisodeGenerator
@@ -24,15 +24,15 @@ def teacher_cases(system: System[Any], config: Config) -> list[Any]:
     return _drawn(system.cases.train, config.trainer.warmup.samples, derive_seed(config.seed, "warmup"))
 
 
-def validation_cases(system: System[Any], config: Config) -> list[Any]:
+def validation_cases(system: System[Any], task: TaskConfig, most: int) -> list[Any]:
     """The validation cases that choose the best weights and that a temperature is fitted on:
-    `trainer.rl.eval_samples` of them, in their order.
+    `most` of them (`trainer.rl.eval_samples`), in their order.
 
     They are drawn, since patients may be in an order that means something: the first ones of eICU are of few hospitals.
     Runs that differ in their seed alone are validated on the same ones.
     """
-    seed = derive_seed(config.task.split_seed, "validation")
-    return _drawn(system.cases.valid, config.trainer.rl.eval_samples, seed, system.block)
+    seed = derive_seed(task.split_seed, "validation")
+    return _drawn(system.cases.valid, most, seed, system.block)
 
 
 def _drawn(cases: Sequence[Any], most: int, seed: int, block: int = 1) -> list[Any]:

@@ -526,7 +526,8 @@ def reinforce(
         row |= {"train/reward": float(np.mean([r.total for r in rewards])), "train/lr": rl.lr * share["lr"]}
         row |= {"train/kl/weight": rl.kl * share["kl"]}
         if step % rl.eval_every == 0 or step == rl.updates:
-            row |= validate(system, config, policy, tokenizer, validation_cases(system, config))
+            valid = validation_cases(system, config.task, rl.eval_samples)
+            row |= validate(system, config, policy, tokenizer, valid)
             score = row[f"eval/{rl.select}"]
             best, waited = (score, 0) if score > best else (best, waited + 1)
         yield {"phase": "rl", "step": step, **row}

@@ -282,7 +282,7 @@ class Played:
     """A system of two samples that are played three times each, whose replies and rewards are `episodes`'."""
 
     agents, roles, origin = AGENTS, ROLES, SimpleNamespace(credentialed=False)
-    training = SimpleNamespace(shaping=None)
+    training, block = SimpleNamespace(shaping=None), 1
     cases = SimpleNamespace(train=[SimpleNamespace(sample_id=f"s{i}") for i in range(2)], valid=[])
 
     def __init__(self) -> None:

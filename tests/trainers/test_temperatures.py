@@ -72,7 +72,7 @@ def test_it_is_fitted_on_validation_cases(
     def ranker(some: Sequence[Episode]) -> list[tuple[float, ...] | None]:
         return sure(some, labels)
 
-    drawn = validation_cases(system, config)
+    drawn = validation_cases(system, config.task, config.trainer.rl.eval_samples)
     valid = score(system, config, system.variants["ghar_rl"], teacher, "valid", None, ranker, drawn)
     assert len(valid) == 25 and {row["split"] for row in valid} == {"valid"}
     wanted, found = temperature(valid, labels), summary["policies"]["ghar_rl"]

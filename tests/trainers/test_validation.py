@@ -66,19 +66,19 @@ def test_a_resumed_loop_keeps_the_scale(about: Any) -> None:
 def test_few_validation_cases_are_drawn_and_the_same_for_every_seed(small_system, small_config) -> None:
     """The first ones of a cohort are alike: those of eICU are of a tenth of its hospitals."""
     few = small_config("trainer.rl.eval_samples=20")
-    chosen = ids(validation_cases(small_system, few))
+    chosen = ids(chosen_cases(small_system, few))
     everyone = ids(small_system.cases.valid)
     assert chosen == [one for one in everyone if one in chosen] and len(chosen) == 20
     assert everyone.index(chosen[-1]) > len(everyone) / 2
-    assert ids(validation_cases(small_system, small_config("trainer.rl.eval_samples=20", "seed=1"))) == chosen
-    assert ids(validation_cases(small_system, small_config())) == everyone
+    assert ids(chosen_cases(small_system, small_config("trainer.rl.eval_samples=20", "seed=1"))) == chosen
+    assert ids(chosen_cases(small_system, small_config())) == everyone
 
 
 def test_balanced_neighbours_are_drawn_together(small_system, small_config) -> None:
     """A square of order check has as many yes as no; half of one has not."""
     squares = replace(small_system, block=4)
     cases = ids(small_system.cases.valid)
-    few = validation_cases(squares, small_config("trainer.rl.eval_samples=20"))
+    few = chosen_cases(squares, small_config("trainer.rl.eval_samples=20"))
     chosen = [cases.index(one) // 4 for one in ids(few)]
     assert chosen == [square for square in dict.fromkeys(chosen) for _ in range(4)] and len(chosen) == 20
 
@@ -95,7 +95,11 @@ def test_weights_are_chosen_on_the_drawn_cases(small_system, small_config) -> No
     learner: Any = None
     workers: Any = SimpleNamespace(begin=seen)
     _validate(about, _Loop(learner, learner, None), workers)
-    assert ids(asked) == ids(validation_cases(small_system, config)) != ids(small_system.cases.valid[:20])
+    assert ids(asked) == ids(chosen_cases(small_system, config)) != ids(small_system.cases.valid[:20])
+
+
+def chosen_cases(system: Any, config: Any) -> list[Any]:
+    return validation_cases(system, config.task, config.trainer.rl.eval_samples)
 
 
 def ids(cases: Sequence[Any]) -> list[str]:

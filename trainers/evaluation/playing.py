@@ -52,7 +52,7 @@ class EvaluationRun:
     def fitted(self, variant: Variant, policy: Policy, ranker: Ranker) -> dict[str, float]:
         """{"temperature": the one at which the variant's label probabilities on validation cases are most likely}, and
         their `threshold`; {} where no one knows how probable a label was."""
-        cases = validation_cases(self.system, self.config)
+        cases = validation_cases(self.system, self.config.task, self.config.trainer.rl.eval_samples)
         judged = list(self.play(variant, policy, "valid", ranker, cases)())
         labels = self.system.task.labels
         if not has_probabilities(judged):

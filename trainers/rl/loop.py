@@ -427,7 +427,7 @@ def _validate(about: TrainingInputs, loop: _Loop, workers: Workers) -> dict[str,
     policies differ, and the best weights would be those of the first validation. One scale serves all.
     """
     system, config = about.system, about.config
-    own = share(validation_cases(system, config))
+    own = share(validation_cases(system, config.task, config.trainer.rl.eval_samples))
     order = RolloutRequest(own, config.seed, temperature=0.0, title=f"Validation {loop.step}")
     episodes = workers.begin(order, loop.learner, loop.step)()
     if loop.running is not None and loop.validation_scale is None and system.training.shaping is not None:

@@ -81,7 +81,7 @@ def _train(config: Config) -> None:
     folder.remove("metrics.jsonl")
     folder.write_config(as_yaml(config))
     system = systems.build(Records(config))
-    own, valid = decisions_of(system), validation_cases(system, config)
+    own, valid = decisions_of(system), validation_cases(system, config.task, config.trainer.rl.eval_samples)
     rule, optimum = best_rule(system, own, config, valid)
     print(f"Scripted optimum on {len(valid)} validation samples: reward {optimum:.3f}")
     checkpoint, best = folder.path / "checkpoints" / FOLDER, -np.inf
