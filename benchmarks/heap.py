@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import resource
 import subprocess
 import sys
@@ -39,9 +38,8 @@ def heap(timeout: float) -> dict[str, Any]:
 
 def _measured(size: str, timeout: float, settings: dict[str, str]) -> dict[str, float]:
     command = [sys.executable, "-m", "benchmarks.heap", size]
-    ran = subprocess.run(
-        command, env={**os.environ, **settings}, cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=True
-    )
+    own = {**os.environ, **settings}
+    ran = subprocess.run(command, env=own, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=timeout, check=True)
     return json.loads(ran.stdout.splitlines()[-1])
 
 
@@ -49,6 +47,7 @@ def measure(size: str) -> dict[str, float]:
     """Of this process."""
     import torch
 
+    from benchmarks.ppo import memory, start_of_memory
     from ghar.disk import user_cache
     from ghar.heap import release_memory
     from ghar.llm.gguf import local_model
@@ -69,21 +68,13 @@ def measure(size: str) -> dict[str, float]:
     recomputed = DeepspeedConfig(zero="none", checkpointing=large)
     cfg = SFTSettings(1, len(pairs), 2e-4, micro_batch=6 if large else 2, finetune="lora", deepspeed=recomputed)
     release_memory()
-    Path("/proc/self/clear_refs").write_text("5")  # forget the peak of loading
-    before, seconds = _memory("VmRSS"), 0.0
+    before, seconds = start_of_memory(), 0.0
     for _ in range(STEPS):
         start = resource.getrusage(resource.RUSAGE_SELF)
         run_sft(model, tokenizer, pairs, cfg)
         end = resource.getrusage(resource.RUSAGE_SELF)
         seconds = end.ru_utime + end.ru_stime - start.ru_utime - start.ru_stime
-    return {"growth MiB": (_memory("VmHWM") - before) / 1024, "seconds of the last step": seconds}
-
-
-def _memory(name: str) -> int:
-    """KiB of this process, as Linux states them."""
-    line = re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    assert line, name
-    return int(line[1])
+    return {"growth MB": memory("VmHWM") - before, "seconds of the last step": seconds}
 
 
 if __name__ == "__main__":

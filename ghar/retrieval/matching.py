@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from ghar.retrieval.sparse import build_sparse, words
 
 Matcher = Callable[[Sequence[str], str], np.ndarray]  # texts, query -> f64[n]
 WORST = 1e-9  # share of the worst piece that a matcher found: still found
-KEPT = 100_000  # vectors and words of pieces that are kept for the next query
+KEPT = 100_000  # vectors of pieces that are kept for the next query
 
 
 def bm25(texts: Sequence[str], query: str) -> np.ndarray:
@@ -33,16 +33,11 @@ def tfidf(texts: Sequence[str], query: str) -> np.ndarray:
 
     if not any(words(text) for text in texts):
         return np.zeros(len(texts))
-    options: dict[str, Any] = {"analyzer": _words}  # scikit-learn's types allow no function
+    options: dict[str, Any] = {"analyzer": words}  # scikit-learn's types allow no function
     vectorizer = TfidfVectorizer(**options)
     matrix: Any = vectorizer.fit_transform(texts)
     asked: Any = vectorizer.transform([query])
     return (matrix @ asked.T).toarray()[:, 0]
-
-
-@lru_cache(maxsize=KEPT)
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(words(text))
 
 
 def dense(encoder: Encoder) -> Matcher:

@@ -112,14 +112,8 @@ FURTHER = {  # data.more
     ),
     "icu/inputevents": TableColumns(
         {
-            **KEYS,
-            **dict.fromkeys(("starttime", "endtime", "storetime"), TIME),
-            "itemid": I64,
-            "amount": F64,
-            "amountuom": TEXT,
-            "rate": F64,
-            "rateuom": TEXT,
-            "statusdescription": TEXT,
+            **KEYS, **dict.fromkeys(("starttime", "endtime", "storetime"), TIME), "itemid": I64,
+            "amount": F64, "amountuom": TEXT, "rate": F64, "rateuom": TEXT, "statusdescription": TEXT,
         },
         ignored={
             KEY: "stay_id orderid linkorderid",
