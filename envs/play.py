@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
-
 from ghar.config import Config, RetrieverConfig, TaskConfig
+from ghar.data.tasks.splits import draw
 from ghar.envs.rollout import Corpus, EpisodeJob, derive_seed, rollout
 from ghar.envs.system import System, Variant, mark_of
 from ghar.episode import Episode, EpisodeGenerator
@@ -21,7 +20,7 @@ LONGEST = 3600.0  # seconds for the look-ups of all episodes in flight: a model 
 
 def teacher_cases(system: System[Any], config: Config) -> list[Any]:
     """The training cases that the teacher tries: `trainer.warmup.samples` of them, in their order."""
-    return _drawn(system.cases.train, config.trainer.warmup.samples, derive_seed(config.seed, "warmup"))
+    return draw(system.cases.train, config.trainer.warmup.samples, derive_seed(config.seed, "warmup"))
 
 
 def validation_cases(system: System[Any], task: TaskConfig, most: int) -> list[Any]:
@@ -32,14 +31,7 @@ def validation_cases(system: System[Any], task: TaskConfig, most: int) -> list[A
     Runs that differ in their seed alone are validated on the same ones.
     """
     seed = derive_seed(task.split_seed, "validation")
-    return _drawn(system.cases.valid, most, seed, system.block)
-
-
-def _drawn(cases: Sequence[Any], most: int, seed: int, block: int = 1) -> list[Any]:
-    """At most so many of the cases, in their order, by blocks of so many neighbours."""
-    order = np.random.default_rng(seed).permutation(-(-len(cases) // block))
-    places = [i for first in order * block for i in range(first, min(first + block, len(cases)))]
-    return [cases[i] for i in sorted(places[:most])]
+    return draw(system.cases.valid, most, seed, system.block)
 
 
 @dataclass(frozen=True)

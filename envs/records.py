@@ -299,10 +299,10 @@ class Records:
         """Samples of visits by patient, as the data's own split has them or drawn; at most task.max_train and so on."""
         return self.samples.splits
 
-    def limited(self, splits: Splits[S]) -> Splits[S]:
-        """At most task.max_train, max_valid and max_test of them."""
+    def limited(self, splits: Splits[S], block: int = 1) -> Splits[S]:
+        """At most task.max_train, max_valid and max_test of them, drawn by blocks of so many neighbours."""
         task = self.config.task
-        return Splits(splits.train[: task.max_train], splits.valid[: task.max_valid], splits.test[: task.max_test])
+        return splits.limited(task.max_train, task.max_valid, task.max_test, task.split_seed, block)
 
     @cached_property
     def world(self) -> World | None:

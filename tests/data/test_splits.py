@@ -1,5 +1,6 @@
 """Splits are by patient, complete, and depend on patients and seed only."""
 
+from collections import Counter
 from datetime import datetime
 
 import pytest
@@ -8,6 +9,8 @@ from hypothesis import strategies as st
 
 from ghar.data.cohort import Sample, Visit
 from ghar.data.tasks.splits import (
+    Splits,
+    draw,
     split_as_given,
     split_by_patient,
     split_stratified,
@@ -94,6 +97,29 @@ def test_a_split_that_comes_with_the_data():
         split_as_given(samples, {1: "train", 2: "tuning"})
     with pytest.raises(BadInput, match="empty split"):
         split_as_given(samples, {1: "train", 2: "tuning", 3: "tuning"})
+
+
+@given(st.integers(0, 60), st.integers(0, 70), st.integers(0, 70), st.integers(1, 5), st.integers(0, 9))
+def test_draws_are_nested_in_order_and_of_whole_blocks(count, few, more, block, seed):
+    samples = list(range(count))
+    small, large = draw(samples, min(few, more), seed, block), draw(samples, max(few, more), seed, block)
+    assert set(small) <= set(large) and large == sorted(large)
+    assert len(set(large)) == len(large) == min(count, max(few, more))
+    assert draw(samples, None, seed, block) == samples
+    held = Counter(one // block for one in large)
+    assert sum(held[number] < block for number in held if (number + 1) * block <= count) <= 1
+
+
+def test_limits_draw_from_all_of_a_set():
+    """eICU's patients are numbered by hospital: the first 320 stays were of 45 of 186 hospitals."""
+    samples, pool = tuple(samples_of(range(600))), tuple(samples_of([900]))
+    whole = Splits(samples[:400], samples[400:500], samples[500:], pool)
+    kept = whole.limited(40, 20, None, 0)
+    assert [len(part) for part in (kept.train, kept.valid, kept.test)] == [40, 20, 100] and kept.pool == pool
+    assert kept.known[:40] == kept.train and {s.subject_id // 100 for s in kept.train} == {0, 1, 2, 3}
+    assert kept == whole.limited(40, 20, None, 0) != whole.limited(40, 20, None, 1)
+    assert set(whole.limited(20, 20, None, 0).train) < set(kept.train)
+    assert whole.limited(None, None, None, 0) == whole
 
 
 def test_one_split_of_a_cohort_serves_every_task():

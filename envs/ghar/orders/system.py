@@ -80,7 +80,7 @@ def build_order_system(records: Records, settings: Settings) -> System[OrderQues
             f"task={NAME} asks the graph alone: leave system.sources, system.ablation and system.decision=everyone out."
         )
     corpus, partitions = graph_corpus(records)
-    splits, graph = records.limited(every), records.primekg
+    splits, graph = records.limited(every, SQUARE), records.primekg
     cases = Splits(*(tuple(map(order_case, part)) for part in (splits.train, splits.valid, splits.test)))
     price = settings.prices[0] if settings.prices else 0.0
     spec = OrderSpec(settings.max_iterations or _most_conditions(every), config.retriever.top_n)

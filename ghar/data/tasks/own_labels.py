@@ -78,8 +78,7 @@ def split_samples(
         splits = split_by_patient(samples, task.split, task.split_seed, everyone)
     else:
         splits = split_as_given(samples, own)
-    kept = splits.train[: task.max_train], splits.valid[: task.max_valid], splits.test[: task.max_test]
-    return Splits(*kept, splits.pool)
+    return splits.limited(task.max_train, task.max_valid, task.max_test, task.split_seed)
 
 
 def _label_path(data: DataConfig, name: str) -> Path | None:

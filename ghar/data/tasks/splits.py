@@ -22,6 +22,7 @@ class Labelled(Protocol):
 
 
 S = TypeVar("S", bound=Labelled)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,26 @@ class Splits(Generic[S]):
     def known(self) -> tuple[S, ...]:
         """Samples whose outcomes may be shown as examples."""
         return (*self.train, *self.pool)
+
+    def limited(self, train: int | None, valid: int | None, test: int | None, seed: int, block: int = 1) -> Splits[S]:
+        """At most so many samples of each set, None for all: drawn, and kept in their order. A smaller limit keeps some
+        of what a larger one keeps. The pool stays whole.
+
+        The first ones would be of few hospitals: eICU's patients are numbered by hospital. block: so many neighbouring
+        samples are balanced only together; a draw takes all of them while the limit lasts.
+        """
+        limits = (self.train, train), (self.valid, valid), (self.test, test)
+        return Splits(*(tuple(draw(part, most, seed, block)) for part, most in limits), self.pool)
+
+
+def draw(samples: Sequence[T], most: int | None, seed: int, block: int = 1) -> list[T]:
+    """At most so many samples, None for all, in their order, by blocks of so many neighbours.
+
+    A smaller `most` draws some of what a larger one draws.
+    """
+    order = np.random.default_rng(seed).permutation(-(-len(samples) // block))
+    places = [i for first in order * block for i in range(first, min(first + block, len(samples)))]
+    return [samples[i] for i in sorted(places[:most])]
 
 
 def split_by_patient(
