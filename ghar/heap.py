@@ -8,14 +8,19 @@ import sys
 
 
 def release_memory() -> None:
-    """Collect reference cycles and give freed pages back to the operating system.
+    """Collect reference cycles and give freed pages back to the operating system."""
+    gc.collect()
+    trim()
+
+
+def trim() -> None:
+    """Give freed pages back to the operating system.
 
     glibc keeps what smaller tensors leave (keys and values that are kept by pieces, say) for the next of their size;
     another phase takes other sizes, and would stand on top of them.
     """
-    gc.collect()
     if sys.platform != "linux":
         return
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc alone
-    if trim is not None:
-        trim(0)
+    of_glibc = getattr(ctypes.CDLL(None), "malloc_trim", None)  # other C libraries have none
+    if of_glibc is not None:
+        of_glibc(0)

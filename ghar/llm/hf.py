@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from ghar.episode import Completion
+from ghar.heap import trim
 from ghar.llm import canary
 from ghar.llm.engine import Pair, Request, check_pairs
 from ghar.llm.kv_cache import BatchCache, PrefixStore, grouped_heads, read_prompts
@@ -99,8 +100,10 @@ class HFEngine:
             raise
 
     def forget(self) -> None:
-        """Give back the memory of what was read."""
-        self._store.clear()
+        """Give back the memory of what was read, before the model is trained."""
+        if self._store.tokens:
+            self._store.clear()
+            trim()
 
     def close(self) -> None:
         """Give memory back; the model is the owner's."""

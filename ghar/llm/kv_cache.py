@@ -197,7 +197,7 @@ class PrefixStore:
         self._root = _Piece((), [])
         # each piece with the one above it, which stands further behind; without a circle memory is given back at once
         self._held: OrderedDict[_Piece, _Piece] = OrderedDict()
-        self._tokens = 0
+        self.tokens = 0
 
     def add(self, ids: Ids, layers: Layers) -> None:
         """Keep a copy of `layers`, where it is not kept yet."""
@@ -214,9 +214,9 @@ class PrefixStore:
             own = [(keys[:, part].clone(), values[:, part].clone()) for keys, values in layers]
             path.append(_Piece(ids[part], own))
             insort(above.below, path[-1], key=_ids)
-            self._tokens += len(path[-1].ids)
+            self.tokens += len(path[-1].ids)
         self._use(path)
-        while self._tokens > self.most:
+        while self.tokens > self.most:
             self._drop(next(iter(self._held)))
 
     def find(self, ids: Ids) -> tuple[int, Pieces]:
@@ -251,7 +251,7 @@ class PrefixStore:
         """Forget a piece with nothing below it."""
         below = self._held.pop(piece).below
         del below[bisect_left(below, piece.ids, key=_ids)]
-        self._tokens -= len(piece.ids)
+        self.tokens -= len(piece.ids)
 
 
 def _ids(piece: _Piece) -> Ids:
