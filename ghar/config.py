@@ -158,7 +158,7 @@ class TaskConfig:
     split: tuple[Fraction, Fraction, Fraction]  # shares of train, valid, test; by patient
     split_of: Literal["task", "cohort"]  # whose patients are shared out; cohort: alike for every task
     split_seed: Natural  # of the drawing by patient
-    max_train: Count | None  # at most so many samples, null for all
+    max_train: Count | None  # at most so many samples, drawn; null for all
     max_valid: Count | None  # the same of validation
     max_test: Count | None  # the same of the test
 
