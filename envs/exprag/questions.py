@@ -14,7 +14,7 @@ from typing import Any, cast, get_args
 from ghar.config import Config
 from ghar.data.cohort import Task
 from ghar.data.readers.notes import Notes
-from ghar.data.tasks.splits import Splits, split_by_patient
+from ghar.data.tasks.splits import Splits, draw, split_by_patient
 from ghar.envs.case import Case
 from ghar.envs.exprag.baselines import (
     MajorityAnswer,
@@ -59,6 +59,7 @@ from ghar.envs.exprag.variants import (
     variants,
 )
 from ghar.envs.records import Records
+from ghar.envs.rollout import derive_seed
 from ghar.envs.system import WORDS, GroundTruth, Reader, Reporting, SftExamples, System, Training, Variant
 from ghar.episode import Episode
 from ghar.errors import BadInput
@@ -205,12 +206,13 @@ def _ranker_study(
     corpus: ReportCorpus,
     encoder: Encoder | None,
 ) -> RankerStudy | None:
-    """On the first system.judged test questions; None where that is 0."""
+    """On system.judged test questions, drawn; None where that is 0."""
     if not settings.judged:
         return None
+    asked = draw(test, settings.judged, derive_seed(records.config.task.split_seed, "judged"))
     visits, names = records.cohort.shown.visits, records.described
     return RankerStudy(
-        records.config, test[: settings.judged], corpus, ranker_encoder(settings, encoder), visits, names
+        records.config, asked, corpus, ranker_encoder(settings, encoder), visits, names
     )
 
 
