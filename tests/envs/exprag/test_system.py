@@ -234,9 +234,10 @@ class Alike:
 
 def test_a_judge_that_thinks_like_a_ranker_agrees_with_it(cache: Path) -> None:
     judging = made(cache, "system.judged=6")
-    assert judging.report.judge is not None
-    asked = {question.subject_id for question in judging.cases.test[:6]}
-    found = judging.report.judge(Alike(corpus_of(judging)))["rankers"]
+    study = judging.report.judge
+    assert isinstance(study, RankerStudy) and len(study.questions) == 6
+    asked = {question.subject_id for question in study.questions}
+    found = study(Alike(corpus_of(judging)))["rankers"]
     ehr, text = found["rankers"]["ehr"], found["rankers"]["text"]
     assert ehr["pearson"][0] > 0.999 and ehr["spearman"][0] > 0.99
     assert 2 <= ehr["patients"] <= len(asked)  # of a patient without two readable scores nothing can be said
