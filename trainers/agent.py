@@ -17,6 +17,7 @@ from ghar.configure import build
 from ghar.data.cohort import Cohort, Sample
 from ghar.data.readers.notes import Notes
 from ghar.data.tasks.splits import Splits
+from ghar.data.tasks.visits import VISIT_TASKS
 from ghar.envs import system as systems
 from ghar.envs.play import play, stage_of
 from ghar.envs.records import Records
@@ -71,13 +72,14 @@ class Agent:
     def predict(self, patient: Patient | Sequence[Patient]) -> Any:
         """`AgentPrediction` for one patient, or a list of them for a list.
 
-        patient: subject_id (int: the newest sample of that patient) or sample_id (str) of the run's own cohort, or a
-        `Sample`, whose codes the run's cohort should know by name. BadInput for a patient that is not there, and for a
-        sample that is not marked as open (`Sample.credentialed`) where the run's model is elsewhere and privacy.allow
-        does not name that place.
+        patient: subject_id (int: the newest sample of that patient) or sample_id (str) of the run's own cohort, those
+        that task.max_test and the like left out too, or a `Sample`, whose codes the run's cohort should know by name.
+        BadInput for a patient that is not there, and for a sample that is not marked as open (`Sample.credentialed`)
+        where the run's model is elsewhere and privacy.allow does not name that place.
         """
         several = isinstance(patient, Sequence) and not isinstance(patient, str)
-        asked: list[Patient] = list(patient) if several else [patient]  # type: ignore[arg-type, list-item]
+        named: list[Patient] = list(patient) if several else [patient]  # type: ignore[arg-type, list-item]
+        asked = [self._sought(one) for one in named]
         given = [one for one in asked if isinstance(one, Sample)]
         closed = self.system.origin.credentialed or any(sample.credentialed for sample in given)
         ask_gate(self.records.config, lambda: closed)  # of what is asked now: a sample of yours has its own mark
@@ -103,8 +105,20 @@ class Agent:
     def __exit__(self, *error: object) -> None:
         self.close()
 
+    def _sought(self, patient: Patient) -> Patient:
+        """The sample that is meant, by its id where it is one of the run's cases; who is not known, unchanged."""
+        if isinstance(patient, Sample) or self.records.config.task.name not in (*VISIT_TASKS, "labels"):
+            return patient
+        key = "sample_id" if isinstance(patient, str) else "subject_id"
+        matches = [sample for sample in self.records.samples.samples if getattr(sample, key) == patient]
+        if not matches:
+            return patient
+        cases = self.system.cases
+        own = {case.sample_id for case in (*cases.train, *cases.valid, *cases.test)}
+        return matches[-1].sample_id if matches[-1].sample_id in own else matches[-1]
+
     def _with(self, samples: Sequence[Sample]) -> System[Any]:
-        """The system with these samples in place of the test's; itself where there are none."""
+        """The system with these samples beside the test's; itself where there are none."""
         if not samples:
             return self.system
         made = systems.build(_Others(self.records.config, given=tuple(samples), own=self.records.splits))
@@ -134,7 +148,7 @@ class Agent:
 
 @dataclass(frozen=True, eq=False)
 class _Others(Records):
-    """The records of a run, with other samples to test on."""
+    """The records of a run, with further samples to test on."""
 
     given: tuple[Sample, ...] = ()
     own: Splits[Sample] | None = None
@@ -142,7 +156,7 @@ class _Others(Records):
     @property
     def splits(self) -> Splits[Sample]:
         assert self.own is not None  # who makes one gives it
-        return replace(self.own, test=self.given)
+        return replace(self.own, test=(*self.own.test, *self.given))
 
     def credentialed(self, *parts: Cohort | Notes | Provenance) -> bool:
         return any(sample.credentialed for sample in self.given) or super().credentialed(*parts)

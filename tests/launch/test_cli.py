@@ -117,7 +117,11 @@ LOADED = """
 import ghar
 task = ghar.open("demo", None, "data.patients=100").task("los")
 agent = ghar.load("runs/quick")
-sample = task.splits.valid[0]
+sample = task.splits.valid[0]  # most of them are beyond the limits of a quick run
+assert {known.sample_id for known in task.splits.test} > {case.sample_id for case in agent.system.cases.test}
+newest = agent.predict(agent.patients[0]).sample_id
+assert newest == [known.sample_id for known in task.samples if known.subject_id == agent.patients[0]][-1]
+assert [found.sample_id for found in agent.predict([sample, agent.patients[0]])] == [sample.sample_id, newest]
 one, two = agent.predict(task.splits.test[0].sample_id), agent.predict([sample, sample.subject_id])
 labels = task.task.labels
 assert one.trail and all(found.label in (None, *labels) for found in (one, *two))  # so little training may not answer
