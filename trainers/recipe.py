@@ -318,12 +318,12 @@ def _own_examples(system: System[Any], tokenizer: Any) -> TrainingExamples:
 def _reinforce(run: TrainingRun, make_workers: MakeWorkers) -> None:
     """MAPPO from the policy after the warm-up, which every start reads from the same bytes."""
     config = run.config
-    model, tokenizer = load_sft(config, run.checkpoints)
-    system = run.system.read_by(reader_of(tokenizer, model))
-    stage = stage_of(system, system.variants[system.main], config)
-    references = read_examples(run.checkpoints / EXAMPLES).references
-    actor = make_actor(config, model, system.agents)
     with run.timed("rl"):
+        model, tokenizer = load_sft(config, run.checkpoints)
+        system = run.system.read_by(reader_of(tokenizer, model))
+        stage = stage_of(system, system.variants[system.main], config)
+        references = read_examples(run.checkpoints / EXAMPLES).references
+        actor = make_actor(config, model, system.agents)
         workers = make_workers(stage, system.origin.credentialed, actor, tokenizer)
         fits = identity(config, actor, tokenizer, run.checkpoints)
         room = room_for_copy(config)
