@@ -18,13 +18,14 @@ from ghar.metrics.bootstrap import mean_interval
 from ghar.metrics.breakdown import RowCounts, decision_curve
 from ghar.metrics.charts import PALETTE, Line, dot_chart, line_chart
 from ghar.metrics.curves import agents, critic, diagnostic
+from ghar.metrics.policy import policy_summary
 from ghar.metrics.report import write_report
 from ghar.metrics.runfolder import RunFolder
 from ghar.metrics.style import ReportSection, ReportStyle, in_order
 from ghar.metrics.traces import reward_line
 from ghar.trainers.evaluation import report
 from tests.growth import TENFOLD, times_as_long
-from tests.metrics.conftest import make_rows
+from tests.metrics.conftest import LABELS, make_rows
 
 LOOK = ReportStyle(
     titles={"llm_only": "LLM only", "always_rag": "Always retrieve", "ghar_sft": "After SFT", "ghar_rl": "After RL"},
@@ -311,3 +312,14 @@ def test_a_subgroup_of_few_patients_has_no_interval() -> None:
     lines = {group: cells[0] for group, _, cells in breakdown.subgroups({"a": tally})["lines"]}
     assert lines["label yes"] == ("1.000", "too few patients")
     assert lines["label no"] == ("0.000", "0.000 to 0.000")
+
+
+def test_a_page_leaves_out_episodes_of_an_earlier_evaluation(tmp_path: Path) -> None:
+    """They may be of other weights: the summary has no number of them."""
+    run = RunFolder.open(tmp_path / "run")
+    for name in ("ghar_sft", "ghar_rl"):
+        run.write_episodes(name, make_rows(name, 12))
+    run.write_summary({"task": {"name": "los", "labels": list(LABELS)}, "policies": {
+        "ghar_rl": policy_summary(make_rows("ghar_rl", 12), LABELS, resamples=10)}})  # fmt: skip
+    page = write_report(run.path, LOOK).read_text()
+    assert "After RL" in page and "After SFT" not in page
