@@ -25,7 +25,7 @@ from ghar.data.tasks.order_check import OrderGraph, OrderQuestion, build_order_q
 from ghar.data.tasks.prevalence import beside_the_paper
 from ghar.data.tasks.question_files import MEDQA, read_question_set
 from ghar.data.tasks.samples import TextSample
-from ghar.data.tasks.splits import S, Splits
+from ghar.data.tasks.splits import S, Splits, draw
 from ghar.data.tasks.stays import Leakage
 from ghar.data.tasks.summary_files import SUMMARY, read_summary_set
 from ghar.data.tasks.text_files import TextSet
@@ -278,8 +278,8 @@ class Records:
         return build_order_questions(self.cohort, self.names, read, task.split, task.split_seed)
 
     def exposures(self) -> dict[str, Exposure]:
-        """What the first test samples show under paper and under strict, for a task of visits; empty for another, and
-        where no one knows when the outcomes were there."""
+        """What test samples show under paper and under strict, at most `AUDITED`, drawn; for a task of visits. Empty
+        for another, and where no one knows when the outcomes were there."""
         task = self.config.task
         if task.name not in (*VISIT_TASKS, "labels"):
             return {}
@@ -289,7 +289,7 @@ class Records:
                 continue
             same = leakage == data.leakage
             read = self.samples if same else read_task(self.source, replace(data, leakage=leakage), task, self.code_map)
-            exposures[leakage] = exposure(self.cohort, read.splits.test[:AUDITED])
+            exposures[leakage] = exposure(self.cohort, draw(read.splits.test, AUDITED, task.split_seed))
         # a label file says nothing of outcomes' times
         has_times = any(row.score is not None for row in exposures.values())
         return exposures if has_times else {}

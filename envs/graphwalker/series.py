@@ -18,7 +18,7 @@ from ghar.data.cohort import Cohort, Sample, Task
 from ghar.data.tasks.eligible import eligible
 from ghar.data.tasks.samples import TimeSeries
 from ghar.data.tasks.series import SeriesTask, series_samples
-from ghar.data.tasks.splits import Splits, split_stratified
+from ghar.data.tasks.splits import Splits, draw, split_stratified
 from ghar.data.tasks.stays import Leakage
 from ghar.data.tasks.visits import drawn
 from ghar.envs.graphwalker.encoders.embeddings import Embeddings, embed
@@ -61,10 +61,11 @@ def series_material(
     embeddings = words if encoder == "text" else encode(encoder, training=training)
     piece = partial(_piece, embeddings if settings.variant == "show_encoder" else None, task)
     head = head_text(task, splits.train[0].history.features)
+    audited = draw(splits.test, AUDITED, config.task.split_seed)
     return EncodedCases(
         settings, config.seed, task, head, splits, embeddings, words, model, piece, table, looks,
         selectors=EVERY, generated=cohort.generated, credentialed=records.credentialed(cohort),
-        left_out=left_out, audit=_audit(cohort, splits.test[:AUDITED], config.data.leakage, read),
+        left_out=left_out, audit=_audit(cohort, audited, config.data.leakage, read),
     )  # fmt: skip
 
 

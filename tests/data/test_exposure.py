@@ -111,3 +111,19 @@ def test_groups_of_the_test_samples_are_kept_for_the_page(small_config, tmp_path
     kinds = {kind for own in found.values() for kind in own}
     assert {"diseases", "age", "sex", "race", "admission", "visits shown"} == kinds
     assert {own["diseases"] for own in found.values()} == {"rarest third", "middle third", "commonest third"}
+
+
+def test_the_audit_draws_its_samples(small_config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first ones would be of few hospitals."""
+    records, looked = Records(small_config("task=read")), []
+    monkeypatch.setattr("ghar.envs.records.AUDITED", 5)
+    measured = exposure
+
+    def look(cohort, samples):
+        looked.append([sample.sample_id for sample in samples])
+        return measured(cohort, samples)
+
+    monkeypatch.setattr("ghar.envs.records.exposure", look)
+    records.exposures()
+    first = [sample.sample_id for sample in records.splits.test[:5]]
+    assert all(len(own) == 5 for own in looked) and first not in looked
