@@ -36,7 +36,7 @@ def by_rarity(records: Records, folder: RunFolder, variants: Iterable[str]) -> d
     groups = rarity_groups(records.splits.train, records.splits.test)
     group_of = {sample.sample_id: name for name, samples in groups.items() for sample in samples}
     rarity: dict[str, dict[str, list[float]]] = {}
-    for variant in variants:
+    for variant in sorted(variants):
         right: dict[str, list[bool]] = {name: [] for name in groups}
         for row in folder.episodes(variant):
             if row.get("split") == "test" and row["sample_id"] in group_of:
