@@ -10,6 +10,10 @@ From each seed's warm-up two controls of RL are trained, by rejection-sampling f
 and "rft_tokens" with as many trained reply tokens. The second has as many rounds as it takes at the mean of the first,
 many times RL's updates where few episodes are kept; what share of RL's tokens it had is among the results.
 
+"validation reward, RL" is that of the best update, the warm-up's among them. It is chosen by the same number, so it is
+too high and never below "validation reward, SFT", and "rl above sft" compares the two. The paired differences of the
+test have no such choice.
+
 Test numbers are means with 95% intervals over seeds and patients (ghar/metrics/seeds.py). What a run keeps only as one
 number (rewards on the validation split, F1 of retrieval, time, memory) has a t-interval over seeds.
 """

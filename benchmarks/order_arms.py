@@ -143,7 +143,9 @@ def numbers(seeds: Sequence[Mapping[str, Sequence[Row]]], draw: dict[str, int]) 
             one, two = ([run[name] for run in seeds] for name in (a, b))
             differences[f"{a} - {b}"] = {c: difference_over_seeds(one, two, c, draw).as_list() for c in COLUMNS}
             differences[f"{a} - {b}"]["same"] = sum(
-                x["prediction"] == y["prediction"] for i in range(len(seeds)) for x, y in paired(one[i], two[i])
+                x["prediction"] is not None and x["prediction"] == y["prediction"]
+                for i in range(len(seeds))
+                for x, y in paired(one[i], two[i])
             )
     return {"orders": orders, "differences": differences}
 
@@ -171,9 +173,13 @@ def _settings(run: Path, overrides: Sequence[str], variant: str) -> list[str]:
 
 
 def _train(run: Path, overrides: Sequence[str], variant: str, timeout: float) -> None:
-    if (run / "summary.json").is_file():
+    from ghar.launch.entry import load
+    from ghar.trainers.runs.resume import finished
+
+    settings = _settings(run, overrides, variant)
+    if finished(load(settings)):  # refuses a run of other settings
         return
-    command = [sys.executable, str(ROOT / "launch" / "train.py"), *_settings(run, overrides, variant)]
+    command = [sys.executable, str(ROOT / "launch" / "train.py"), *settings]
     print(" ".join(command), flush=True)
     subprocess.run(command, check=True, timeout=timeout)
 

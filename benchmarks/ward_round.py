@@ -107,9 +107,13 @@ def _trained(folder: Path, overrides: Sequence[str], timeout: float) -> dict[str
 
 
 def _train(run: Path, overrides: Sequence[str], timeout: float) -> None:
-    if (run / "summary.json").is_file():
+    from ghar.launch.entry import load
+    from ghar.trainers.runs.resume import finished
+
+    settings = [*overrides, f"run_dir={run}"]
+    if finished(load(settings)):  # refuses a run of other settings
         return
-    command = [sys.executable, str(ROOT / "launch" / "train.py"), *overrides, f"run_dir={run}"]
+    command = [sys.executable, str(ROOT / "launch" / "train.py"), *settings]
     print(" ".join(command), flush=True)
     subprocess.run(command, check=True, timeout=timeout, cwd=ROOT)
 

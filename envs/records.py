@@ -278,8 +278,8 @@ class Records:
         return build_order_questions(self.cohort, self.names, read, task.split, task.split_seed)
 
     def exposures(self) -> dict[str, Exposure]:
-        """What test samples (`AUDITED` of many) show under paper and under strict, for a task of visits; empty for
-        another, and where no one knows when the outcomes were there."""
+        """What test samples show under paper and under strict, at most `AUDITED`, drawn; for a task of visits. Empty
+        for another, and where no one knows when the outcomes were there."""
         task = self.config.task
         if task.name not in (*VISIT_TASKS, "labels"):
             return {}

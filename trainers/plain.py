@@ -103,7 +103,8 @@ def train(config: Config, folder: RunFolder) -> None:
     summary = evaluate_system(table, config, folder)
     keep_groups(records, folder)
     about = {"commit": commit(), "time": {"all phases": time.monotonic() - start}}
-    conclude(folder, summary | audited(records) | by_rarity(records, folder) | about)
+    rarity = by_rarity(records, folder, summary["policies"])
+    conclude(folder, summary | audited(records) | rarity | about)
 
 
 def check(config: Config) -> None:

@@ -352,7 +352,7 @@ def _conclude(run: TrainingRun, summary: dict[str, Any]) -> None:
     about |= {"time": run.seconds, "resumed": run.resumed, "memory_gb": _peak_memory(), "commit": commit()}
     about |= {"base_replies": _base_replies(run)}
     keep_groups(run.records, run.folder)
-    analyses = audited(run.records) | by_rarity(run.records, run.folder)
+    analyses = audited(run.records) | by_rarity(run.records, run.folder, summary["policies"])
     conclude(run.folder, {**summary, **examples.pop("summary", {}), **analyses, "lessons": examples, **about})
 
 

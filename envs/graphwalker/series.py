@@ -59,9 +59,9 @@ def series_material(
     encode = partial(embed, task=task, splits=splits, cache=cache, seed=config.seed, text_model=model)
     words = encode("text")
     embeddings = words if encoder == "text" else encode(encoder, training=training)
-    audited = draw(splits.test, AUDITED, config.task.split_seed)
     piece = partial(_piece, embeddings if settings.variant == "show_encoder" else None, task)
     head = head_text(task, splits.train[0].history.features)
+    audited = draw(splits.test, AUDITED, config.task.split_seed)
     return EncodedCases(
         settings, config.seed, task, head, splits, embeddings, words, model, piece, table, looks,
         selectors=EVERY, generated=cohort.generated, credentialed=records.credentialed(cohort),

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ghar.metrics.answers import FEWEST as FEWEST_PATIENTS
 from ghar.metrics.bootstrap import mean_interval
 from ghar.metrics.calibration import BINS
 from ghar.metrics.charts import INK, Line
@@ -21,13 +22,17 @@ RESAMPLES = 200  # of a subgroup's interval; the table's own numbers use eval.bo
 
 @dataclass(eq=False)
 class RowCounts:
-    """What is kept of each row of a variant while its file is read once."""
+    """What is kept of each row of a variant while its file is read once.
+
+    shares: label and probabilities of rows that have them; without_shares: labels of the other rows.
+    """
 
     right: list[bool] = field(default_factory=list)
     who: list[Any] = field(default_factory=list)
     groups: list[tuple[str, ...]] = field(default_factory=list)
     labels: Counter[str] = field(default_factory=Counter)
     shares: list[tuple[str, Sequence[float]]] = field(default_factory=list)
+    without_shares: list[str] = field(default_factory=list)
     calls: int = 0
     tokens: int = 0
     seconds: float = 0.0
@@ -46,6 +51,8 @@ class RowCounts:
         self.labels[row["label"]] += 1
         if row.get("label_probabilities") is not None:
             self.shares.append((row["label"], row["label_probabilities"]))
+        else:
+            self.without_shares.append(row["label"])
         self.calls += len(row["turns"])
         self.tokens += row["prompt_tokens"] + row["completion_tokens"]
         self.seconds += row["seconds"]
@@ -82,6 +89,8 @@ def _accuracy(tally: RowCounts, group: str) -> tuple[str, str] | None:
         return None
     values, who = [float(tally.right[i]) for i in places], [tally.who[i] for i in places]
     value, low, high = mean_interval(values, patients=who, resamples=RESAMPLES).as_list()
+    if len(set(who)) < FEWEST_PATIENTS:
+        return f"{value:.3f}", "too few patients"
     return f"{value:.3f}", f"{low:.3f} to {high:.3f}"
 
 
@@ -104,13 +113,14 @@ def reliability(tallies: Mapping[str, RowCounts], labels: Sequence[str], colors:
 
 def decision_curve(tallies: Mapping[str, RowCounts], labels: Sequence[str], colors: Mapping[str, str]) -> list[Line]:
     """Net benefit of acting where the second of two labels is at least as probable as a threshold: true positives less
-    false positives at the threshold's odds, a sample (Vickers and Elkin 2006). Empty for other than two labels."""
+    false positives at the threshold's odds, a sample (Vickers and Elkin 2006). Empty for other than two labels.
+
+    A sample without probabilities gives no reason to act. It counts among the samples of its variant all the same."""
     lines: list[Line] = []
     for name, tally in tallies.items():
         if len(labels) != 2 or not tally.shares:
             continue
-        risk = np.array([shares[1] for _, shares in tally.shares])
-        truth = np.array([label == labels[1] for label, _ in tally.shares])
+        truth, risk = _risks(tally, labels, missing=0.0)
         if not lines:
             everyone = truth.mean() - (1 - truth.mean()) * THRESHOLDS / (1 - THRESHOLDS)
             mask = everyone >= -0.05
@@ -144,17 +154,23 @@ def precision_recall(tallies: Mapping[str, RowCounts], labels: Sequence[str], co
 def _thresholds(
     tallies: Mapping[str, RowCounts], labels: Sequence[str]
 ) -> Iterator[tuple[str, np.ndarray, np.ndarray, np.ndarray]]:
-    """(variant, truth, positives caught, false alarms) of each threshold from the highest; equal risks share one."""
+    """(variant, truth, positives caught, false alarms) of each threshold from the highest; equal risks share one. A
+    sample without probabilities has 0.5, as for the AUROC and AUPRC of the table."""
     for name, tally in tallies.items():
         if len(labels) != 2 or not tally.shares:
             continue
-        risk = np.array([shares[1] for _, shares in tally.shares])
-        truth = np.array([label == labels[1] for label, _ in tally.shares])
+        truth, risk = _risks(tally, labels, missing=0.5)
         if not 0 < truth.sum() < len(truth):
             continue
         order = np.argsort(-risk, kind="stable")
         last = np.flatnonzero(np.diff(risk[order], append=-np.inf))
         yield name, truth, truth[order].cumsum()[last], (~truth[order]).cumsum()[last]
+
+
+def _risks(tally: RowCounts, labels: Sequence[str], missing: float) -> tuple[np.ndarray, np.ndarray]:
+    """(whether the label is the second one, its probability) of every sample; `missing` where there is none."""
+    every = [*((label, shares[1]) for label, shares in tally.shares), *((one, missing) for one in tally.without_shares)]
+    return np.array([label == labels[1] for label, _ in every]), np.array([share for _, share in every])
 
 
 def balance(tally: RowCounts, labels: Sequence[str]) -> list[tuple[str, int, float]]:

@@ -90,7 +90,8 @@ def _content(
     """What the template shows; a part that is None or empty is shown as missing."""
     entries = summary.get("policies") or {}
     policies = {name: entries[name] for name in in_order(entries, about.titles)}
-    names = in_order(run.episode_names(), about.titles)
+    # episodes of a variant without numbers are of an earlier evaluation, maybe of other weights
+    names = in_order([name for name in run.episode_names() if not policies or name in policies], about.titles)
     every = in_order([*policies, *names], about.titles)
     colors = _colors(every)
     labels = (summary.get("task") or {}).get("labels") or []

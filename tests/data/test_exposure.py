@@ -92,7 +92,8 @@ def test_accuracy_by_how_rare_the_diseases_are(small_config, tmp_path) -> None:
     test = records.splits.test
     folder.write_episodes("always", [{"split": "test", "sample_id": s.sample_id, "correct": True} for s in test])
     folder.write_episodes("never", [{"split": "test", "sample_id": s.sample_id, "correct": False} for s in test])
-    found = by_rarity(records, folder)["rarity"]
+    assert by_rarity(records, folder, ["never"])["rarity"].keys() == {"never"}  # "always" is of an earlier evaluation
+    found = by_rarity(records, folder, ["always", "never"])["rarity"]
     sizes = [found["always"][name][0] for name in ("G1", "G2", "G3")]
     assert sum(sizes) == len(test) and max(sizes) - min(sizes) <= len(test) // 3
     assert {share for _, share in found["always"].values()} == {1.0}
@@ -110,3 +111,19 @@ def test_groups_of_the_test_samples_are_kept_for_the_page(small_config, tmp_path
     kinds = {kind for own in found.values() for kind in own}
     assert {"diseases", "age", "sex", "race", "admission", "visits shown"} == kinds
     assert {own["diseases"] for own in found.values()} == {"rarest third", "middle third", "commonest third"}
+
+
+def test_the_audit_draws_its_samples(small_config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first ones would be of few hospitals."""
+    records, looked = Records(small_config("task=read")), []
+    monkeypatch.setattr("ghar.envs.records.AUDITED", 5)
+    measured = exposure
+
+    def look(cohort, samples):
+        looked.append([sample.sample_id for sample in samples])
+        return measured(cohort, samples)
+
+    monkeypatch.setattr("ghar.envs.records.exposure", look)
+    records.exposures()
+    first = [sample.sample_id for sample in records.splits.test[:5]]
+    assert all(len(own) == 5 for own in looked) and first not in looked

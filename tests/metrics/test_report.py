@@ -18,13 +18,14 @@ from ghar.metrics.bootstrap import mean_interval
 from ghar.metrics.breakdown import RowCounts, decision_curve
 from ghar.metrics.charts import PALETTE, Line, dot_chart, line_chart
 from ghar.metrics.curves import agents, critic, diagnostic
+from ghar.metrics.policy import policy_summary
 from ghar.metrics.report import write_report
 from ghar.metrics.runfolder import RunFolder
 from ghar.metrics.style import ReportSection, ReportStyle, in_order
 from ghar.metrics.traces import reward_line
 from ghar.trainers.evaluation import report
 from tests.growth import TENFOLD, times_as_long
-from tests.metrics.conftest import make_rows
+from tests.metrics.conftest import LABELS, make_rows
 
 LOOK = ReportStyle(
     titles={"llm_only": "LLM only", "always_rag": "Always retrieve", "ghar_sft": "After SFT", "ghar_rl": "After RL"},
@@ -273,3 +274,52 @@ def test_a_legend_of_long_names_stays_in_its_picture() -> None:
 def test_ten_reward_terms_have_ten_colours() -> None:
     rows = [{"phase": "rl", "step": s, **{f"train/reward/{t}": 1.0 for t in "abcdefghij"}} for s in (1, 2)]
     assert len({line.color for line in curves.reward_terms(rows)}) == 10
+
+
+def count_rows(truth: np.ndarray, shares: list[list[float] | None], who: list[int]) -> breakdown.RowCounts:
+    tally = breakdown.RowCounts()
+    for i, (sick, own) in enumerate(zip(truth, shares, strict=True)):
+        tally.count({
+            "sample_id": f"s{i}", "subject_id": who[i], "label": ("no", "yes")[int(sick)], "label_probabilities": own,
+            "correct": bool(sick), "needs_retrieval": None, "turns": [], "prompt_tokens": 0, "completion_tokens": 0,
+            "seconds": 0.0,
+        })  # fmt: skip
+    return tally
+
+
+def test_curves_count_samples_without_probabilities_as_the_table_does() -> None:
+    """Dropped, they would leave a ROC curve of a larger area than the AUROC of the same page."""
+    rng = np.random.default_rng(1)
+    truth, unreadable = rng.random(400) < 0.2, rng.random(400) < 0.4
+    risk = np.clip(0.1 + 0.2 * truth + rng.normal(0, 0.1, 400), 0.01, 0.99)
+    shares = [None if lost else [1 - p, p] for p, lost in zip(risk, unreadable, strict=True)]
+    tally, labels, colors = count_rows(truth, shares, list(range(400))), ("no", "yes"), {"a": "#000000"}
+    _, roc = breakdown.roc_curve({"a": tally}, labels, colors)
+    assert metrics.auc(roc.x, roc.y) == pytest.approx(metrics.roc_auc_score(truth, np.where(unreadable, 0.5, risk)))
+    everyone, curve = breakdown.precision_recall({"a": tally}, labels, colors)
+    assert everyone.y[0] == pytest.approx(truth.mean()) and curve.x[-1] == 1
+    everyone, net = breakdown.decision_curve({"a": tally}, labels, colors)
+    at = everyone.x.index(0.1)
+    assert everyone.y[at] == pytest.approx(truth.mean() - (1 - truth.mean()) / 9)
+    acted = ~unreadable & (risk >= 0.1)
+    assert net.y[net.x.index(0.1)] == pytest.approx(((acted & truth).sum() - (acted & ~truth).sum() / 9) / 400)
+
+
+def test_a_subgroup_of_few_patients_has_no_interval() -> None:
+    """Twelve stays of one patient would have an interval of no width."""
+    truth = np.array([True] * 12 + [False] * 30)
+    tally = count_rows(truth, [None] * 42, [1] * 12 + list(range(2, 32)))
+    lines = {group: cells[0] for group, _, cells in breakdown.subgroups({"a": tally})["lines"]}
+    assert lines["label yes"] == ("1.000", "too few patients")
+    assert lines["label no"] == ("0.000", "0.000 to 0.000")
+
+
+def test_a_page_leaves_out_episodes_of_an_earlier_evaluation(tmp_path: Path) -> None:
+    """They may be of other weights: the summary has no number of them."""
+    run = RunFolder.open(tmp_path / "run")
+    for name in ("ghar_sft", "ghar_rl"):
+        run.write_episodes(name, make_rows(name, 12))
+    run.write_summary({"task": {"name": "los", "labels": list(LABELS)}, "policies": {
+        "ghar_rl": policy_summary(make_rows("ghar_rl", 12), LABELS, resamples=10)}})  # fmt: skip
+    page = write_report(run.path, LOOK).read_text()
+    assert "After RL" in page and "After SFT" not in page

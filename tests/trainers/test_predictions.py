@@ -76,6 +76,8 @@ def test_other_models_predictions_enter_the_table(run, shared_data):
     for number in ("accuracy", "macro_f1", "auroc"):
         assert ours[number] == theirs[number] and ours[number] is not None, number
     assert summary["answered_by"]["theirs.predictions"] == "a model from outside"
+    costs = {"calls", "tokens", "lookups", "seconds", "retrieval_rate", "iterations"}
+    assert costs <= ours.keys() and not costs & theirs.keys()  # unknown, not 0
     assert (run / "both/predictions/theirs.predictions.parquet").is_file()
     assert "theirs" in (run / "both/report.html").read_text()
 

@@ -105,6 +105,33 @@ def test_net_benefit_and_calibration_are_their_formulas() -> None:
         number("class_f1@2")
 
 
+def test_a_threshold_says_nothing_for_samples_without_probabilities() -> None:
+    """A probability of 0.5 in their place would be a yes at the low thresholds of rare outcomes."""
+    rng = np.random.default_rng(2)
+    truth, chance, lost = rng.random(200) < 0.3, rng.random(200), rng.random(200) < 0.4
+    answered = lost & (rng.random(200) < 0.5)  # in words, without probabilities
+    frame = pl.DataFrame({
+        "label": ["yes" if t else "no" for t in truth],
+        "prediction": ["yes" if a else None if n else "no" for a, n in zip(answered, lost, strict=True)],
+        "probabilities": [None if n else [1 - c, c] for c, n in zip(chance, lost, strict=True)],
+        "threshold": [0.3] * 200,
+    })  # fmt: skip
+    every = np.ones((1, 200))
+
+    def number(metric: str) -> float:
+        return float(number_of(metric, frame, ("no", "yes"))(every)[0])
+
+    yes = np.where(lost, answered, chance >= 0.3)
+    wrong = lost & ~answered
+    assert number("sensitivity_at_valid") == pytest.approx((yes & ~wrong)[truth].mean())
+    assert number("specificity_at_valid") == pytest.approx((~yes & ~wrong)[~truth].mean())
+    assert number("f1_at_valid") == pytest.approx(f1_score(truth, np.where(wrong, ~truth, yes)))
+    acted = np.where(lost, answered, chance >= 0.2)
+    assert number("net_benefit@0.2") == pytest.approx(((acted & truth).sum() - 0.25 * (acted & ~truth).sum()) / 200)
+    near = ~lost & (np.abs(chance - 0.45) <= 0.05)
+    assert number("observed@0.45") == pytest.approx(truth[near].mean())
+
+
 def test_weighted_f1_agrees_with_scikit_learn() -> None:
     """Also under whole weights, as of a draw of patients; labels that are never true or never answered among them."""
     rng = np.random.default_rng(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from ghar.envs.records import Records
@@ -41,3 +42,18 @@ def test_other_patients_and_other_places_are_not_looked_at(small_config, tmp_pat
     check_overlap(config, Records(config))
     bare = small_config("task=dec", f"eval.checkpoint={tmp_path}/model")
     assert trained_with(bare) is None and trained_with(small_config("task=dec")) is None
+
+
+def test_tasks_of_a_label_file_are_looked_at_as_well(small_config, tmp_path: Path) -> None:
+    samples = Records(small_config("task=read")).samples.splits
+    every = [*samples.train, *samples.valid, *samples.test]
+    rows = [(one.subject_id, one.prediction_time, one.label == 1) for one in every]
+    schema = {"subject_id": pl.Int64, "prediction_time": pl.Datetime("us"), "boolean_value": pl.Boolean}
+    pl.DataFrame(rows, schema, orient="row").write_parquet(tmp_path / "own.parquet")
+    own = ("task=labels", f"task.labels={tmp_path / 'own.parquet'}")
+    checkpoint = trained(tmp_path / "labels", small_config(*own))
+    config = small_config("task=kare_mortality", checkpoint)
+    with pytest.raises(BadInput, match="test patients were in the training or validation"):
+        check_overlap(config, Records(config))
+    same = small_config(*own, checkpoint)
+    check_overlap(same, Records(same))

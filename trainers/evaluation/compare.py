@@ -40,6 +40,8 @@ COSTS = {
     "lookups": lambda row: row["retrievals"],
     "seconds": lambda row: row["seconds"],
 }
+# numbers of a policy that say what it did and what that cost: a file of predictions says neither
+EPISODE_NUMBERS = ("retrieval_rate", "iterations", "tokens", "seconds")
 SAME = ("data", "task", "seed")  # sections of a run that must be those of the comparison: they make its split
 
 
@@ -55,12 +57,14 @@ class ComparedSystem:
 
 @dataclass(frozen=True)
 class SystemResults:
-    """What a system contributed. rows: by variant; answered: which weights or rule answered each."""
+    """What a system contributed. rows: by variant; answered: which weights or rule answered each; external: it is a
+    model from outside, whose costs are unknown."""
 
     system: System[Any]
     config: Config
     rows: Mapping[str, list[Row]]
     answered: Mapping[str, str]
+    external: bool = False
 
 
 def compare(
@@ -118,7 +122,8 @@ def compare(
     for other in others:
         own, rows = outside_rows(other, first.system, samples)
         print(f"{other.name}: {len(rows)} of {len(first.system.cases.test)} test samples", flush=True)
-        parts[other.name] = SystemResults(own, first.config, {NAME: rows}, {NAME: "a model from outside"})
+        answered = {NAME: "a model from outside"}
+        parts[other.name] = SystemResults(own, first.config, {NAME: rows}, answered, external=True)
     return _conclude(parts, left_out, folder, samples)
 
 
@@ -241,10 +246,7 @@ def _conclude(
         "main": main,
         "ceilings": _ceilings(parts, shared),
         "answered_by": {f"{n}.{v}": who for n, part in parts.items() for v, who in part.answered.items()},
-        "policies": {
-            name: summarise(part.system, kept[name], **draw) | _costs(kept[name], **draw)
-            for name, (part, _) in named.items()
-        },
+        "policies": {name: _numbers(part, kept[name], **draw) for name, (part, _) in named.items()},
         "differences": {f"{main} - {o}": differences(kept[main], kept[o], **draw) for o in kept if o != main},
         "when": time.strftime("%Y-%m-%d"),
     }
@@ -269,6 +271,14 @@ def _main(parts: Mapping[str, SystemResults]) -> str:
     name, part = next(iter(parts.items()))
     main = part.system.main
     return f"{name}.{main if main in part.rows else next(iter(part.rows))}"
+
+
+def _numbers(part: SystemResults, rows: Sequence[Row], seed: int, resamples: int) -> Row:
+    """The numbers of a variant with its costs; of a model from outside those of its predictions alone."""
+    numbers = summarise(part.system, rows, seed=seed, resamples=resamples)
+    if part.external:
+        return {name: value for name, value in numbers.items() if name not in EPISODE_NUMBERS}
+    return numbers | _costs(rows, seed=seed, resamples=resamples)
 
 
 def _costs(rows: Sequence[Row], seed: int, resamples: int) -> Row:

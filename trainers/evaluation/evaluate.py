@@ -98,7 +98,7 @@ def _evaluate(config: Config) -> dict[str, Any]:
         rows = {name: lean(folder, name) for name in config.eval.variants or system.listed}
         write_predictions(folder.path, samples_of(records), system.task.labels, rows)
         keep_groups(records, folder)
-        return conclude(folder, summary | audited(records) | by_rarity(records, folder))
+        return conclude(folder, summary | audited(records) | by_rarity(records, folder, rows))
 
     return on_main(end)
 

@@ -3,7 +3,7 @@ mode, and how right each variant is on patients with rare and with common diseas
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ghar.data.audit import as_plain
@@ -25,15 +25,18 @@ def audited(records: Records) -> dict[str, Any]:
     return {"audit": as_plain(records.config.data.leakage, exposures)} if exposures else {}
 
 
-def by_rarity(records: Records, folder: RunFolder) -> dict[str, Any]:
+def by_rarity(records: Records, folder: RunFolder, variants: Iterable[str]) -> dict[str, Any]:
     """What summary.json holds under "rarity": variant -> group -> [test samples, share that is right]; an empty
-    dictionary for a task that shows no visits."""
+    dictionary for a task that shows no visits.
+
+    variants: those of this evaluation. The folder may hold episodes of an earlier one, of other weights.
+    """
     if records.config.task.name not in (*VISIT_TASKS, "labels"):
         return {}
     groups = rarity_groups(records.splits.train, records.splits.test)
     group_of = {sample.sample_id: name for name, samples in groups.items() for sample in samples}
     rarity: dict[str, dict[str, list[float]]] = {}
-    for variant in folder.episode_names():
+    for variant in sorted(variants):
         right: dict[str, list[bool]] = {name: [] for name in groups}
         for row in folder.episodes(variant):
             if row.get("split") == "test" and row["sample_id"] in group_of:

@@ -22,7 +22,7 @@ def check_overlap(config: Config, records: Records) -> None:
     other = trained_with(config)
     if other is None or not _same_patients(config, other):
         return
-    if not {config.task.name, other.task.name} <= {*VISIT_TASKS}:
+    if not {config.task.name, other.task.name} <= {*VISIT_TASKS, "labels"}:
         return
     splits = Records(other).splits
     seen = {sample.subject_id for sample in (*splits.train, *splits.valid)}

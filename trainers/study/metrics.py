@@ -123,7 +123,7 @@ def number_of(metric: str, frame: pl.DataFrame, labels: Sequence[str]) -> Number
         return _of_all_labels(name, truth, _scores(frame, len(labels)))
     if len(labels) != 2:
         raise BadInput(f"{title_of(metric)} is of two classes, and the task has {len(labels)}")
-    return _of_two_classes(name, parameter, frame, truth == 1, _scores(frame, 2)[:, 1])
+    return _of_two_classes(name, parameter, frame, truth == 1, _scores(frame, 2)[:, 1], guess)
 
 
 def _column(metric: str, frame: pl.DataFrame) -> pl.Series:
@@ -154,19 +154,26 @@ def _of_all_labels(name: str, truth: np.ndarray, scores: np.ndarray) -> Number:
 
 
 def _of_two_classes(
-    name: str, parameter: str, frame: pl.DataFrame, positive: np.ndarray, scores: np.ndarray
+    name: str, parameter: str, frame: pl.DataFrame, positive: np.ndarray, scores: np.ndarray, guess: np.ndarray
 ) -> Number:
     """A metric of a task with two classes. positive: whether the label is the second class, [N]; scores: that class's
-    probabilities, [N]."""
+    probabilities, [N]; guess: the answers, [N], -1 for none.
+
+    A threshold decides for samples with probabilities alone. For the others the answer does: none is wrong, and is no
+    reason to act.
+    """
+    given = frame["probabilities"].is_not_null().to_numpy()
     if name == "observed":
-        near = np.abs(scores - float(parameter)) <= 0.5 / BINS
+        near = given & (np.abs(scores - float(parameter)) <= 0.5 / BINS)
         return lambda weights: ratio((weights * near) @ positive, weights @ near)
     if name == "net_benefit":
-        return _net_benefit(positive, scores >= float(parameter), float(parameter))
+        acted = np.where(given, scores >= float(parameter), guess == 1)
+        return _net_benefit(positive, acted, float(parameter))
     if name == "f1_best_on_test":
         best = best_f1(positive, scores)
         return lambda weights: best(weights)[0]
-    guessed = scores >= _threshold(frame)
+    answered = np.where(guess < 0, ~positive, guess == 1)
+    guessed = np.where(given, scores >= _threshold(frame), answered)
     if name == "f1_at_valid":
         return _f1(positive, guessed)
     asked = positive if name == "sensitivity_at_valid" else ~positive

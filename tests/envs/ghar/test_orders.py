@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.order_arms import ARMS, CONTRASTS, OF_SFT, numbers, with_test
+from benchmarks.order_arms import ARMS, CONTRASTS, OF_SFT, _settings, _train, numbers, with_test
 from ghar.config import Config
 from ghar.data.tasks.order_check import OrderQuestion
 from ghar.envs.ghar.orders.baselines import LexicalRule, best_bound, fact_features
@@ -30,6 +30,7 @@ from ghar.llm.policy import FunctionPolicy
 from ghar.metrics.runfolder import RunFolder
 from ghar.trainers.evaluation.evaluate import evaluate_system, lean
 from ghar.trainers.rows import rows_of, summarise
+from ghar.trainers.runs.resume import as_yaml
 from tests.smollm2 import needs_smollm2, smollm2_folder
 
 pytestmark = pytest.mark.slow
@@ -219,6 +220,18 @@ def test_over_seeds_the_same_draw_of_patients_and_drugs_and_more_where_seeds_dif
     assert found["orders"]["rloo"]["all"]["seeds"] == each and found["orders"]["rloo"]["all"]["n"] == 72
     same = {column: [0.0, 0.0, 0.0] for column in ("correct", "named", "reward", "retrievals")} | {"same": 216}
     assert found["differences"] == {"rloo - ghar_sft": same, "rft after 8 - ghar_sft": same}
+    silent = [{name: [dict(row, prediction=None) for row in run] for name in names} for run in seeds]
+    assert numbers(silent, draw)["differences"]["rloo - ghar_sft"]["same"] == 0  # as in ghar.metrics.policy.compare
+
+
+def test_an_arm_that_was_trained_under_other_settings_is_refused(tmp_path: Path) -> None:
+    run, settings = tmp_path / "sft", ["+experiment=order_check", f"kg.path={tmp_path / 'kg.csv'}"]
+    run.mkdir()
+    (run / "config.yaml").write_text(as_yaml(load(_settings(run, settings, "usual"))))
+    (run / "summary.json").write_text('{"time": {}}')
+    _train(run, settings, "usual", timeout=1)  # it is there, finished
+    with pytest.raises(BadInput, match="holds a run of another configuration"):
+        _train(run, [*settings, "trainer.rl.updates=7"], "usual", timeout=1)
 
 
 @pytest.fixture(scope="module")
