@@ -155,7 +155,7 @@ def asking(config: Config, address: str, credentialed: bool) -> Iterator[Engine]
 
 
 def engine_key(config: Config, name: str) -> str:
-    """A short name that tells this engine's answers from those of others, fit for a file. A model in a folder is told
+    """A short name that tells this engine's answers from those of others, fit for a file. A model in a folder is named
     by its weights too: a run that is trained anew leaves others at the same place."""
     about = f"{config.eval.checkpoint or config.model.path or 'untrained'}" if name == "engine" else name
     readable = "".join(c if c.isalnum() else "-" for c in masked(about))[-40:].strip("-")
