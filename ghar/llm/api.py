@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from ghar.episode import Completion
 from ghar.errors import BadInput
 from ghar.exchange import Answer, Connections, NoAnswer
-from ghar.llm.api_wire import LOSSES, named_choice, quote_refusal, read_answer, refused_parameter, request_body
+from ghar.llm.api_wire import LOSSES, quote_refusal, read_answer, read_choice, refused_parameter, request_body
 from ghar.llm.engine import Pair, Request
 from ghar.privacy import HIDDEN, LOG, check_url, masked
 from ghar.sanitize import count_marks
@@ -133,14 +133,14 @@ class ApiEngine:
         self._connections.close()
 
     def _answer(self, request: Request) -> Completion:
-        """The reply; of choices the one that it names, or its own words when no try named one (a format error)."""
+        """The reply; of choices those that it names, or its own words when no try named any (a format error)."""
         if not request.choices:
             return self._ask(request, 0)
         used, reply, marks = (0, 0), Completion(""), count_marks(request.prompt)
         for attempt in range(CHOICE_TRIES):
             reply = self._ask(request, attempt)
             used = (used[0] + reply.usage[0], used[1] + reply.usage[1])
-            if (choice := named_choice(reply.text, request.choices)) is not None:
+            if (choice := read_choice(reply.text, request)) is not None:
                 return Completion(choice, usage=used, neutralised=marks)
         return Completion(reply.text, finish_reason=reply.finish_reason, usage=used, neutralised=marks)
 

@@ -43,8 +43,9 @@ def request_body(request: Request, model: str, *, chat: bool, attempt: int, with
     if request.before is not None:
         prompt = f"{prompt}\n\n{plain(request.before.text)}\n{request.head.strip()}"
     if request.choices and (attempt or "response_format" in without):
-        prompt = f"{prompt}\n\nReply with exactly one of these and nothing else: {' | '.join(request.choices)}"
-    limit = 32 + 4 * max(map(len, request.choices)) if request.choices else request.max_tokens
+        prompt = f"{prompt}\n\nReply with {_wanted(request)} and nothing else: {' | '.join(request.choices)}"
+    longest = request.most * max(map(len, request.choices), default=0)
+    limit = 32 + 4 * longest if request.choices else request.max_tokens
     body: dict[str, Any] = {
         "model": model,
         # 31 bits, because some servers keep the seed in so many
@@ -54,7 +55,7 @@ def request_body(request: Request, model: str, *, chat: bool, attempt: int, with
         **({"messages": [{"role": "user", "content": prompt}]} if chat else {"prompt": prompt}),
     }
     if request.choices:
-        body["response_format"] = _one_of(request.choices)
+        body["response_format"] = _schema(request)
     else:
         body["logprobs"] = True if chat else 1
     if "max_tokens" in without:
@@ -62,9 +63,19 @@ def request_body(request: Request, model: str, *, chat: bool, attempt: int, with
     return {name: value for name, value in body.items() if name not in without}
 
 
-def _one_of(choices: Sequence[str]) -> dict[str, Any]:
-    """An object whose one field holds a choice: the part of JSON Schema that every server knows."""
-    answer = {"type": "string", "enum": list(choices)}
+def _wanted(request: Request) -> str:
+    """What a reply among choices is, in words."""
+    if request.most == 1:
+        return "exactly one of these"
+    between = {"": "a blank", ",": "a comma"}.get(request.separator.strip(" "), "a line break")
+    return f"at least one and at most {request.most} of these, each once, with {between} between them,"
+
+
+def _schema(request: Request) -> dict[str, Any]:
+    """An object whose one field holds a choice, or a list of choices where the reply may be one: the part of JSON
+    Schema that every server knows, which has no bound on a list's length."""
+    one = {"type": "string", "enum": list(request.choices)}
+    answer = one if request.most == 1 else {"type": "array", "items": one}
     schema = {"type": "object", "properties": {"answer": answer}, "required": ["answer"], "additionalProperties": False}
     return {"type": "json_schema", "json_schema": {"name": "choice", "strict": True, "schema": schema}}
 
@@ -107,12 +118,33 @@ def _tokens(number: Any) -> int:
     return count
 
 
+def read_choice(reply: str, request: Request) -> str | None:
+    """The reply among a request's choices that a server's words name: one choice, or a list of at most `most` of them
+    as `separator` joins it. None where they name none, or something else beside."""
+    if request.most == 1:
+        return named_choice(reply, request.choices)
+    answer = _answer_field(reply)
+    if not isinstance(answer, list):
+        split = request.separator.strip(" ") or r"[\s,;]"
+        answer = [part for part in re.split(split, str(answer)) if part.strip()]
+    exact = {choice.lower(): choice for choice in request.choices}
+    named = [exact.get(str(part).strip().lower()) or named_choice(str(part), request.choices) for part in answer]
+    if not named or None in named:
+        return None
+    return request.separator.join(list(dict.fromkeys(map(str, named)))[: request.most])
+
+
+def _answer_field(reply: str) -> Any:
+    """The field `answer` of a reply in JSON, else the reply as it stands."""
+    try:
+        return json.loads(reply)["answer"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return reply
+
+
 def named_choice(reply: str, choices: Sequence[str]) -> str | None:
     """The choice that a reply names, as JSON or in words; None when it names none, or several."""
-    try:
-        answer = json.loads(reply)["answer"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        answer = reply
+    answer = _answer_field(reply)
     if isinstance(answer, bool) or not isinstance(answer, str | int):
         return None  # {"answer": {"yes": false}} names none
     parsed = parse_label(str(answer), choices)

@@ -111,7 +111,8 @@ def ask(
         settled = _Settled(read, tries)
         for question in questions:
             for answer in stored.get(_identity(question), ()):
-                settled.take(question.key, answer)
+                if settled.can_read(answer) or not _has_more_room(question, answer):
+                    settled.take(question.key, answer)
         reused = settled.answers
         with progress(len(questions), title) as advance:
             advance(len(settled.values) + len(settled.failed()))
@@ -124,6 +125,11 @@ def ask(
                     settled.take(waiting[place].key, answer)
                     advance(not settled.is_open(waiting[place].key))
     return LlmAnswers(settled.values, settled.failed(), settled.cost(reused))
+
+
+def _has_more_room(question: CachedQuestion, answer: _Answer) -> bool:
+    """Whether a stored answer was cut off at a smaller budget than the question has now: it is asked for anew."""
+    return answer.finish == "length" and 0 < answer.tokens[1] < question.max_tokens
 
 
 class _Settled(Generic[T]):
@@ -153,6 +159,13 @@ class _Settled(Generic[T]):
             reason = f"{error.reason}, cut off" if answer.finish == "length" else error.reason
             self.last[key] = reason
             self.reasons[reason] += 1
+
+    def can_read(self, answer: _Answer) -> bool:
+        try:
+            self.read(answer.text)
+        except UnreadableAnswer:
+            return False
+        return True
 
     def is_open(self, key: str) -> bool:
         return key not in self.values and self.used[key] < self.tries

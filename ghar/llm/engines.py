@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ghar.config import Config
@@ -154,7 +155,17 @@ def asking(config: Config, address: str, credentialed: bool) -> Iterator[Engine]
 
 
 def engine_key(config: Config, name: str) -> str:
-    """A short name that tells this engine's answers from those of others, fit for a file."""
+    """A short name that tells this engine's answers from those of others, fit for a file. A model in a folder is named
+    by its weights too: a run that is trained anew leaves others at the same place."""
     about = f"{config.eval.checkpoint or config.model.path or 'untrained'}" if name == "engine" else name
     readable = "".join(c if c.isalnum() else "-" for c in masked(about))[-40:].strip("-")
-    return f"{readable}-{sha256(about.encode()).hexdigest()[:8]}"
+    weights = _weights_of(config) if name == "engine" and config.engine.loads_weights else ""
+    return f"{readable}-{sha256(f'{about}{weights}'.encode()).hexdigest()[:8]}"
+
+
+def _weights_of(config: Config) -> str:
+    """The sum of the weights that eval.checkpoint or model.path names; empty where they are not in a folder here."""
+    from ghar.llm.adapter import weights_digest  # torch
+
+    path = config.eval.checkpoint or config.model.path
+    return (weights_digest(path) or "") if path is not None and Path(path).is_dir() else ""

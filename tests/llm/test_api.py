@@ -15,7 +15,7 @@ import pytest
 import ghar.llm.api as api
 from ghar.errors import BadInput
 from ghar.llm.api import ApiEngine, ApiSettings, api_settings
-from ghar.llm.api_wire import named_choice
+from ghar.llm.api_wire import named_choice, read_choice
 from ghar.llm.cached_llm import CachedQuestion, ask
 from ghar.llm.engine import Request, StreamingEngine
 from tests.llm.api_server import Reply, Server, chat, echo, listening, prompt_of
@@ -92,6 +92,31 @@ def test_choices_are_read_from_words_where_the_server_has_no_structured_output(c
         words = iter(["neither"] * 3)
         assert engine.generate([Request("well?", 1, ("yes", "no"))])[0].text == "neither"
     assert "takes no response_format: choices are read from free text" in capsys.readouterr().err
+
+
+def test_a_list_of_choices_is_asked_for_and_kept_whole():
+    def several(body: dict[str, Any], headers: dict[str, str]) -> tuple[int, Any]:
+        answer = body["response_format"]["json_schema"]["schema"]["properties"]["answer"]
+        assert answer["type"] == "array"
+        options = answer["items"]["enum"]
+        return 200, chat(json.dumps({"answer": [options[2], options[0], options[2], options[3], options[1]]}))
+
+    names = ("renal failure, acute", "sepsis", "anaemia", "gout")
+    with serving(several) as (engine, _):
+        paths, events = engine.generate([
+            Request("which?", 1, ("0", "1", "2", "3"), most=3, separator=" "),
+            Request("which?", 1, names, most=2, separator="\n"),
+        ])  # fmt: skip
+    assert (paths.text, events.text) == ("2 0 3", "anaemia\nrenal failure, acute")
+
+
+@pytest.mark.parametrize(
+    ("words", "separator", "read"),
+    [("2, 0 and more", " ", None), ("2 0", " ", "2 0"), ("0,1", " ", "0 1"), ("2, 1", ", ", "2, 1"), ("7", " ", None),
+     ('{"answer": []}', " ", None), ('{"answer": "1 2"}', " ", "1 2"), ("1", " ", "1"), ("2\n1", "\n", "2\n1")],
+)  # fmt: skip
+def test_a_list_of_choices_in_words(words: str, separator: str, read: str | None):
+    assert read_choice(words, Request("which?", 1, ("0", "1", "2"), most=2, separator=separator)) == read
 
 
 def test_refused_parameters_are_left_out_and_told_once(capsys: pytest.CaptureFixture[str]):

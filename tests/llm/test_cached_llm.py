@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -243,3 +244,27 @@ def test_whenever_it_dies_the_outcome_is_that_of_asking_one_by_one(tmp_path_fact
     assert answers.values == {f"q{i}": i for i, n in enumerate(good_after) if n < tries}
     assert answers.failed == {f"q{i}": "prose" for i, n in enumerate(good_after) if n >= tries}
     assert answers.cost.asked + answers.cost.reused == sum(min(n + 1, tries) for n in good_after)
+
+
+def test_an_answer_that_was_cut_off_is_asked_for_again_with_a_larger_budget(tmp_path: Path) -> None:
+    class Cutting:
+        credentialed = False
+
+        def __init__(self) -> None:
+            self.asked = 0
+
+        def generate(self, requests: Any) -> list[Completion]:
+            self.asked += len(requests)
+            cut = Completion("cut", finish_reason="length", usage=(5, 10))
+            return [cut if request.max_tokens == 10 else Completion("whole", usage=(5, 20)) for request in requests]
+
+    def whole(text: str) -> str:
+        if text != "whole":
+            raise UnreadableAnswer("no_list")
+        return text
+
+    engine: Any = Cutting()
+    for budget, asked, failed in ((10, 3, {"k": "no_list, cut off"}), (10, 3, {"k": "no_list, cut off"}), (50, 4, {})):
+        question = CachedQuestion("k", "p", budget)
+        answers = ask(engine, [question], tmp_path / "a.jsonl", whole, seed=0, title="t")
+        assert (engine.asked, answers.failed) == (asked, failed)

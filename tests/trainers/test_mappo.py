@@ -108,6 +108,17 @@ def bandit(actor: ActorCritic, pulls: int, rng: np.random.Generator, group: int 
     return build(played, rewards), float(p[WANTED].sum())
 
 
+def test_more_minibatches_than_rows_are_as_many_as_rows():
+    reports = []
+    for minibatches in (4, 9):
+        actor = make_actor()
+        traj, _ = bandit(actor, 4, np.random.default_rng(0))
+        config = replace(CONFIG, minibatches=minibatches)
+        reports.append(update(actor, adam(actor, 1e-2), traj, config, np.random.default_rng(1)))
+        del reports[-1]["tokens_per_second"]
+    assert reports[0] == reports[1]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("finetune", "lr"), [("full", 1e-2), ("lora", 3e-2)])
 def test_update_raises_the_probability_of_what_is_rewarded(finetune, lr):

@@ -16,6 +16,7 @@ from ghar.episode import Episode, Prediction
 from ghar.errors import BadInput
 from ghar.launch.entry import load
 from ghar.rewards.compose import EpisodeReward
+from ghar.trainers.evaluation import weights
 from ghar.trainers.evaluation.evaluate import evaluate
 from ghar.trainers.recipe import train
 from ghar.trainers.rl.learner import PlainLearner
@@ -82,6 +83,21 @@ def test_a_round_in_which_nothing_is_kept_changes_nothing():
     traj, _ = bandit(actor, 8, rng)
     assert imitate(PlainLearner(actor, adam(actor), 1.0), select(traj, []), ROUND, rng) == {"tokens": 0.0}
     assert all(torch.equal(before[name], weight) for name, weight in actor.trainable_state().items())
+
+
+def test_imitation_has_the_loss_of_sft_whatever_the_temperature_of_sampling(tmp_path: Path):
+    own = [f"run_dir={tmp_path}", "engine.temperature=0.5", *OWN]
+    for method, temperature in (("trainer.method=rft", 1.0), ("trainer.method=mappo", 0.5)):
+        config = load([method, *own[:2]] if method.endswith("mappo") else own)
+        actor = weights.make_actor(config, make_actor().policy, ("top",))
+        assert actor.cfg.temperature == temperature
+        rows = [row for row in bandit(make_actor(), 4, np.random.default_rng(0))[0].rows() if row.trainable]
+        rows = [replace(row, choice_ids=()) for row in rows]
+        ids = torch.tensor(np.stack([row.tokens for row in rows]))
+        with torch.no_grad():
+            logp = (actor.policy(ids).logits[:, :-1] / temperature).log_softmax(-1)
+        expected = logp.gather(2, ids[:, 1:, None]).squeeze(2)[:, rows[0].prompt - 1 :].flatten()
+        assert torch.allclose(actor.evaluate(rows, 64).logp, expected, atol=1e-5)
 
 
 def test_keeping_every_attempt_is_refused(tmp_path: Path):

@@ -213,7 +213,8 @@ def make_actor(config: Config, base: Any, agents: tuple[str, ...], learns: bool 
             critic="own" if has_critic(config) else "head",
             detach=True,  # a value head far from its target would otherwise shake the policy's trunk
             reference=learns and needs_reference(config),
-            temperature=config.engine.temperature,
+            # rft has the loss of SFT, whatever temperature its episodes were sampled at
+            temperature=1.0 if config.trainer.method == "rft" else config.engine.temperature,
             checkpointing=config.deepspeed.checkpointing,
             agents=agents,
             seed=config.seed,

@@ -102,7 +102,8 @@ def _policy_steps(
     ends = np.cumsum(sizes)
     steps: list[dict[str, float]] = []
     for _ in range(cfg.epochs):
-        for everyone in np.array_split(rng.permutation(sum(counts)), cfg.minibatches):
+        # a step without rows would move several processes by momentum, and none alone
+        for everyone in np.array_split(rng.permutation(sum(counts)), min(cfg.minibatches, sum(counts))):
             part = everyone[(everyone >= first) & (everyone < first + len(rows))] - first
             batches: list[_Part] = []
             for micro in packed([rows[i] for i in part], cfg.micro_tokens, learner.module.shares):

@@ -302,6 +302,18 @@ def test_credentialed_text_goes_nowhere_unasked() -> None:
     assert len(keys) == 3
 
 
+def test_answers_of_other_weights_at_the_same_place_are_not_reused(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    config = load(["system=kare", f"model.path={model}", "model=pretrained"])
+    keys = set()
+    for weights in (b"one", b"another"):
+        (model / "model.safetensors").write_bytes(weights)
+        keys.add(engine_key(config, "engine"))
+        assert engine_key(config, "engine") in keys and engine_key(config, "scripted") == engine_key(config, "scripted")
+    assert len(keys) == 2
+
+
 def test_without_abstracts_there_is_no_rag(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ghar.envs.kare.system.abstracts_of", lambda records, own: None)
     found = built(*TINY, f"data.cache={cache}")
