@@ -50,7 +50,8 @@ class Splits(Generic[S]):
         samples are balanced only together; a draw takes all of them while the limit lasts.
         """
         limits = (self.train, train), (self.valid, valid), (self.test, test)
-        return Splits(*(tuple(draw(part, most, seed, block)) for part, most in limits), self.pool)
+        kept = [tuple(draw(part, most, seed, block)) for part, most in limits]
+        return Splits(kept[0], kept[1], kept[2], self.pool)
 
 
 def draw(samples: Sequence[T], most: int | None, seed: int, block: int = 1) -> list[T]:
