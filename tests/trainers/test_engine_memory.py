@@ -39,7 +39,7 @@ def test_a_turn_that_goes_on_from_kept_prompts_holds_what_is_counted(
         for prompts in turns:
             replies = engine.generate([Request(prompt, max_tokens=2, seed=1) for prompt in prompts])
     length = max(len(reply.prompt_ids) + len(reply.token_ids) for reply in replies)
-    kept = engine._store._tokens
+    kept = engine._store.tokens
     assert 500 < length < 1024 and kept >= ROWS * length * 0.9
     monkeypatch.setattr("ghar.llm.kv_cache.KEPT", kept)
     counted = estimate(config, shaped(SHAPE), 1, training=False, on=Device("cpu", GIB), length=length)
