@@ -18,6 +18,9 @@ patient      `died` is death in this unit (unitdischargestatus): the hospital's 
 diagnosis    a row may hold several codes ("584.9, N17.9"), told apart by their shape: digits, V or E with three digits
              are ICD-9 (a V code of ICD-10 would be a traffic accident), other letters ICD-10. Each becomes an event
              without dot ("added.diagnosis.further_codes"); a row without a code becomes "EICU_DIAGNOSIS/<its path>".
+             eICU gives one code to several diagnoses (785.59 to septic and to hypovolemic shock), and a code is named
+             by the commonest: where a row's words do not hold that name, the row is "EICU_DIAGNOSIS/<its path>" in
+             place of the code ("repaired.diagnosis.code_says_otherwise").
              Rows that repeat another in stay, minute, path and codes are dropped; later mentions of a code are kept.
              Entered during the stay, so known at their own minute, not only at discharge.
 treatment    "EICU_TREATMENT/<path>"; in the tasks they are the procedures, since eICU codes none.
@@ -67,7 +70,7 @@ from ghar.data.readers.units import converted, with_factor
 from ghar.data.readers.vitals import vital_names, vitals_of_labs
 from ghar.progress import progress
 
-VERSION = "eicu-3"  # part of the cache key: raise it when a rule changes
+VERSION = "eicu-4"  # part of the cache key: raise it when a rule changes
 TABLES = ("patient", "diagnosis", "treatment", "medication", "lab")
 MORE: Mapping[str, tuple[str, ...]] = {"inputs": ("infusiondrug",)}
 ICD9 = r"^([0-9]{3}(\.[0-9]{1,2})?|V[0-9]{2}(\.[0-9]{1,2})?|E[0-9]{3}(\.[0-9])?)$"
@@ -158,13 +161,32 @@ def read_diagnoses(root: Path, stays: pl.DataFrame) -> tuple[pl.DataFrame, pl.Da
     result = event(time, codes, time, visit="patientunitstayid")
     rows = with_sound_offsets(with_stay(table.rows, stays), "diagnosisoffset")
     kept, counts = sift(table, rows, drops, repairs, [*result, path.alias("path")])
-    each = kept.explode("code")
-    if each.height > kept.height:
-        counts["added.diagnosis.further_codes"] = each.height - kept.height
+    each = kept.with_row_index("_row").explode("code")
     often = each.group_by("code", "path").len().sort("code", "len", "path", descending=[False, True, False])
     often = often.filter(pl.col("code").str.starts_with("ICD") & pl.col("path").is_not_null())
     names = often.unique("code", keep="first", maintain_order=True).select("code", description=_name(pl.col("path")))
-    return each.drop("path"), names, counts
+    events, otherwise = _as_written(each, names)
+    if otherwise:
+        counts["repaired.diagnosis.code_says_otherwise"] = otherwise
+    if events.height > kept.height:
+        counts["added.diagnosis.further_codes"] = events.height - kept.height
+    return events.drop("path", "_row"), names, counts
+
+
+def _as_written(each: pl.DataFrame, names: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+    """The codes of rows (`_row`, code, path) that say what their row says, and how many rows have a code that does not:
+    its path stands in place of that."""
+    said = each.join(names, on="code", how="left", maintain_order="left")
+    more = _words(pl.col("description")).list.set_difference(_words(_name(pl.col("path"))))
+    said = said.with_columns(_fits=(more.list.len() == 0).fill_null(True)).drop("description")
+    own = said.filter(~pl.col("_fits")).unique("_row", keep="first", maintain_order=True)
+    own = own.with_columns(code=pl.concat_str(pl.lit("EICU_DIAGNOSIS/"), "path"))
+    events = pl.concat([said.filter("_fits"), own]).sort("_row", maintain_order=True)
+    return events.drop("_fits"), own.height
+
+
+def _words(text: pl.Expr) -> pl.Expr:
+    return text.str.to_lowercase().str.extract_all("[a-z0-9]+")
 
 
 def _treatments(root: Path, stays: pl.DataFrame, work: Path) -> LazyRows:
