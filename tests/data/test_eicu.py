@@ -128,23 +128,23 @@ def test_icd_codes(tmp_path):
 def test_a_code_stands_only_where_its_name_does(tmp_path):
     """eICU gives one code to several diagnoses; a code is named by the commonest of them."""
     shock, salt, side = "c|shock|septic shock", "r|electrolytes|hyponatremia", "p|pleura|pleural effusion"
-    written = [
+    diagnoses = [
         (shock, "785.59"), (shock, "785.59"), ("c|shock|hypovolemic shock", "785.59"),
         (salt, "276.1, E87.0, E87.1"), (salt, "276.1, E87.0, E87.1"), ("r|electrolytes|hypernatremia", "276.0, E87.0"),
         (f"{side}|right", "511.9"), (f"{side}|right", "511.9"), (f"{side}|left", "511.9"), (side, "511.9"),
         (f"{salt}|severe", "276.1"), ("i|sepsis|single organ- acute renal failure", "584.9"),
         ("r|kidney|acute renal failure", "584.9"), ("r|kidney|acute renal failure", "584.9"),
     ]  # fmt: skip
-    rows = [f'{i},3,{i},{path},"{codes}",Other' for i, (path, codes) in enumerate(written)]
+    rows = [f'{i},3,{i},{path},"{codes}",Other' for i, (path, codes) in enumerate(diagnoses)]
     cohort = read_eicu(write(tmp_path, {"diagnosis": rows}))
     names = dict(cohort.codes.select("code", "description").iter_rows())
     found = of(cohort, "ICD", "EICU_DIAGNOSIS/").sort("time", maintain_order=True)
     each = found.group_by("time", maintain_order=True).agg("code")["code"]
-    shown = [{names[code] for code in codes} for codes in each]
+    texts = [{names[code] for code in codes} for codes in each]
     own = [{"hypovolemic shock"}, {"hypernatremia"}, {"pleural effusion, left"}, {"pleural effusion"}]
-    assert [shown[i] for i in (2, 5, 8, 9)] == own
-    assert shown[0] == {"septic shock"} and shown[3] == {"hyponatremia"} and shown[6] == {"pleural effusion, right"}
-    assert shown[10] == {"hyponatremia"} and shown[11] == shown[12] == {"acute renal failure"}
+    assert [texts[i] for i in (2, 5, 8, 9)] == own
+    assert texts[0] == {"septic shock"} and texts[3] == {"hyponatremia"} and texts[6] == {"pleural effusion, right"}
+    assert texts[10] == {"hyponatremia"} and texts[11] == texts[12] == {"acute renal failure"}
     assert cohort.counts["repaired.diagnosis.code_says_otherwise"] == 4
     assert_conserved(cohort)
 

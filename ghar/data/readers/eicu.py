@@ -176,12 +176,12 @@ def read_diagnoses(root: Path, stays: pl.DataFrame) -> tuple[pl.DataFrame, pl.Da
 def _as_written(each: pl.DataFrame, names: pl.DataFrame) -> tuple[pl.DataFrame, int]:
     """The codes of rows (`_row`, code, path) that say what their row says, and how many rows have a code that does not:
     its path stands in place of that."""
-    said = each.join(names, on="code", how="left", maintain_order="left")
+    rows = each.join(names, on="code", how="left", maintain_order="left")
     more = _words(pl.col("description")).list.set_difference(_words(_name(pl.col("path"))))
-    said = said.with_columns(_fits=(more.list.len() == 0).fill_null(True)).drop("description")
-    own = said.filter(~pl.col("_fits")).unique("_row", keep="first", maintain_order=True)
+    rows = rows.with_columns(_fits=(more.list.len() == 0).fill_null(True)).drop("description")
+    own = rows.filter(~pl.col("_fits")).unique("_row", keep="first", maintain_order=True)
     own = own.with_columns(code=pl.concat_str(pl.lit("EICU_DIAGNOSIS/"), "path"))
-    events = pl.concat([said.filter("_fits"), own]).sort("_row", maintain_order=True)
+    events = pl.concat([rows.filter("_fits"), own]).sort("_row", maintain_order=True)
     return events.drop("_fits"), own.height
 
 
