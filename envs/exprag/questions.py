@@ -211,9 +211,7 @@ def _ranker_study(
         return None
     asked = draw(test, settings.judged, derive_seed(records.config.task.split_seed, "judged"))
     visits, names = records.cohort.shown.visits, records.described
-    return RankerStudy(
-        records.config, asked, corpus, ranker_encoder(settings, encoder), visits, names
-    )
+    return RankerStudy(records.config, asked, corpus, ranker_encoder(settings, encoder), visits, names)
 
 
 def _counts(notes: Notes, corpus: ReportCorpus, splits: Splits[DischargeQuestion]) -> dict[str, int]:

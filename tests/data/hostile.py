@@ -24,6 +24,7 @@ import polars as pl
 from ghar.errors import BadInput
 
 Events = Counter[tuple[object, ...]]
+OWN_WORDS = "EICU_DIAGNOSIS/"
 Read = Callable[[], tuple[pl.DataFrame, Mapping[str, int]]]  # a table's events, and its counts
 NONSENSE = (  # in no column of numbers or times
     "NaN", "nan", "inf", "-inf", "Infinity", "1e400", "0x10", "1,5", "٣", "½", "--", "NULL",
@@ -135,20 +136,21 @@ def untouched(victim: Victim, touched: set[int], events: Events, counts: Mapping
     sound = victim.base.copy()
     for i in touched:
         sound -= victim.of_row[i]
-    lost = sum(n for row, n in (sound - events).items() if not has_own_words(row, events))
+    lost = sum(n for row, n in (sound - events).items() if not has_own_words(victim, row, events))
     allowed = victim.cells * counts.get(f"joined.{victim.name}.lines", 0)
     allowed += max(0, account(counts, victim.name, "dropped") - account(victim.counts, victim.name, "dropped"))
     assert lost <= allowed, f"{victim.name}: {lost} events of sound rows are gone: {sound - events}"
 
 
-def has_own_words(row: tuple[object, ...], events: Events) -> bool:
-    """Whether a diagnosis of eICU stands in its own words in place of a code, whose name other rows decide."""
-    if not str(row[2]).startswith("ICD"):
-        return False
-    return any(
-        other[:2] == row[:2] and str(other[2]).startswith("EICU_DIAGNOSIS/") and other[3:] == row[3:]
+def has_own_words(victim: Victim, row: tuple[object, ...], events: Events) -> bool:
+    """Whether a diagnosis of eICU stands, at its minute, in words of the sound table in place of a code, whose name
+    other rows decide."""
+    paths = [
+        str(other[2]).removeprefix(OWN_WORDS)
         for other in events
-    )
+        if other[:2] == row[:2] and other[3:] == row[3:] and str(other[2]).startswith(OWN_WORDS)
+    ]
+    return str(row[2]).startswith("ICD") and any(path in line for path in paths for line in victim.rows)
 
 
 def said(victim: Victim, touched: set[int], events: Events, counts: Mapping[str, int]) -> None:
