@@ -49,19 +49,30 @@ GASES = ("LAB/50817", "LAB/O2 Sat (%)")
 ITEMS, KINDS = "items", "admissions"  # files of `record_facts`
 TEXT, NUMBER = pl.String(), pl.Float64()
 ITEM_TYPES = {"code": TEXT, "unit": TEXT, "low": NUMBER, "high": NUMBER, "fluid": TEXT}
+# null where a folder was exported before 28 November 2026
+OF_A_SEX = {"low_woman": NUMBER, "high_woman": NUMBER, "low_man": NUMBER, "high_man": NUMBER}
 KIND_TYPES = {"visit_id": pl.Int64(), "kind": TEXT}
 LOOKED_AT = 5_000_000  # rows of results that tell units and reference ranges of items
 
 
 @dataclass(frozen=True)
 class Item:
-    """Unit and reference range of a laboratory item, and what is looked at where it is not blood ("Urine"); null where
-    the source says nothing."""
+    """Unit and reference range of a laboratory item, what is looked at where it is not blood ("Urine"), and the ranges
+    of women and of men; null where the source says nothing."""
 
     unit: str | None = None
     low: float | None = None
     high: float | None = None
     fluid: str | None = None
+    low_woman: float | None = None
+    high_woman: float | None = None
+    low_man: float | None = None
+    high_man: float | None = None
+
+    def range_of(self, sex: str | None) -> tuple[float | None, float | None]:
+        """Lower and upper end for a "woman" or a "man"; of all results where the sex is unknown or has no range."""
+        own = {"woman": (self.low_woman, self.high_woman), "man": (self.low_man, self.high_man)}.get(sex or "")
+        return own if own and own != (None, None) else (self.low, self.high)
 
 
 def with_findings(samples: Sequence[Sample], cohort: Cohort, root: Path | None) -> list[Sample]:
@@ -73,8 +84,9 @@ def with_findings(samples: Sequence[Sample], cohort: Cohort, root: Path | None) 
     """
     newest = [(i, s.history[-1].visit_id, s.prediction_time) for i, s in enumerate(samples) if s.history]
     asked = pl.LazyFrame(newest, {"sample": pl.Int64, "visit_id": pl.Int64, "until": TIME}, orient="row")
-    values = _values(cohort, asked, {} if root is None else lab_items(root))
     about = _Descriptions(cohort, _kinds_of_events(cohort) if root is None else _kinds(root))
+    sexes = {i: about.sexes.get(visit) for i, visit, _ in newest}
+    values = _values(cohort, asked, {} if root is None else lab_items(root), sexes)
     shared: dict[tuple[int, str], tuple[Visit, Visit]] = {}  # by id() and words: many samples show an older visit
 
     def older(visit: Visit, until: datetime) -> Visit:
@@ -112,14 +124,14 @@ class _Descriptions:
         self.dated = "group" not in cohort.visits.columns
         self._kinds, self._ages = kinds, dict(ages.iter_rows())
         sex_of = {subject: SEXES[code] for subject, code in sexes.iter_rows()}
-        self._sexes = {visit: sex_of.get(subject) for visit, subject in subjects.iter_rows()}
+        self.sexes = {visit: sex_of.get(subject) for visit, subject in subjects.iter_rows()}
         self._units: dict[int, list[tuple[datetime, str]]] = defaultdict(list)
         for visit, recorded, code in units.iter_rows():
             self._units[visit].append((recorded, code.partition("/")[2]))
 
     def of(self, visit: Visit, until: datetime, day: str | None = None) -> str:
         """Of a visit as it is known at a time."""
-        years, sex = self._ages.get(visit.visit_id), self._sexes.get(visit.visit_id)
+        years, sex = self._ages.get(visit.visit_id), self.sexes.get(visit.visit_id)
         who = " ".join(part for part in (None if years is None else _age(years), sex) if part)
         units = [unit for recorded, unit in self._units.get(visit.visit_id, ()) if recorded <= until]
         parts = (who, self._kinds.get(visit.visit_id), *units[-1:], day)
@@ -138,8 +150,11 @@ def _day(visit: Visit, sample: Sample) -> str | None:
     return f"day {(sample.prediction_time - visit.start) // DAY + 1}"
 
 
-def _values(cohort: Cohort, asked: pl.LazyFrame, items: Mapping[str, Item]) -> dict[int, list[str]]:
-    """Number of the sample -> newest value of each item: results out of range, vital signs, other results."""
+def _values(
+    cohort: Cohort, asked: pl.LazyFrame, items: Mapping[str, Item], sexes: Mapping[int, str | None]
+) -> dict[int, list[str]]:
+    """Number of the sample -> newest value of each item: results out of range, vital signs, other results. sexes: of
+    its patient, by the same number."""
     measured = pl.col("code").str.contains("^(LAB|VITAL|LOINC)/") & ~pl.col("code").is_in(OF_BLOOD)
     words = pl.col("text_value").str.strip_chars(" _.")  # "___" stands for what was taken out
     has_value = pl.col("numeric_value").is_not_null() | ~words.is_in(["", "HOLD"])  # HOLD: a tube that was kept
@@ -160,12 +175,14 @@ def _values(cohort: Cohort, asked: pl.LazyFrame, items: Mapping[str, Item]) -> d
     names, entries = cohort.names(), defaultdict[int, list[tuple[int, str]]](list)
     for sample, code, number, text, unit in rows.iter_rows():
         item = items.get(code) or Item(unit)
-        entries[sample].append(_describe_value(code, names.get(code) or code, number, text, item))
+        entries[sample].append(_describe_value(code, names.get(code) or code, number, text, item, sexes[sample]))
     ordered = {sample: sorted(rows, key=lambda row: row[0]) for sample, rows in entries.items()}
     return {sample: [text for _, text in rows] for sample, rows in ordered.items()}
 
 
-def _describe_value(code: str, name: str, number: float | None, text: str | None, item: Item) -> tuple[int, str]:
+def _describe_value(
+    code: str, name: str, number: float | None, text: str | None, item: Item, sex: str | None
+) -> tuple[int, str]:
     """Where a value stands (0: out of range, 1: vital sign, 2: other result), and how it is put."""
     kind, _, local = code.partition("/")
     words = _shorten(" ".join((text or "").strip(" _").split()), name)
@@ -174,9 +191,10 @@ def _describe_value(code: str, name: str, number: float | None, text: str | None
         unit = VARIABLES[local].unit if local in VARIABLES and not words else None
         return 1, " ".join(part for part in (local, value, unit) if part)
     name = with_fluid(name, item.fluid)
-    low = number is not None and item.low is not None and number < item.low
-    high = number is not None and item.high is not None and number > item.high
-    flag = "(low)" if low else "(high)" if high else None
+    low, high = item.range_of(sex)
+    is_low = number is not None and low is not None and number < low
+    is_high = number is not None and high is not None and number > high
+    flag = "(low)" if is_low else "(high)" if is_high else None
     unit = None if words else item.unit
     return 0 if flag else 2, " ".join(part for part in (name, value, unit, flag) if part)
 
@@ -199,7 +217,8 @@ def record_facts(root: Path) -> dict[str, pl.DataFrame]:
     """What records say of the tables in `root` beside codes, for a MEDS folder (`write_meds`): items and admissions."""
     items = [(code, *astuple(item)) for code, item in sorted(lab_items(root).items())]
     kinds = sorted(_kinds(root).items())
-    return {ITEMS: pl.DataFrame(items, ITEM_TYPES, orient="row"), KINDS: pl.DataFrame(kinds, KIND_TYPES, orient="row")}
+    types = {ITEMS: ITEM_TYPES | OF_A_SEX, KINDS: KIND_TYPES}
+    return {name: pl.DataFrame(rows, types[name], orient="row") for name, rows in ((ITEMS, items), (KINDS, kinds))}
 
 
 def has_facts(root: Path) -> bool:
@@ -208,38 +227,54 @@ def has_facts(root: Path) -> bool:
 
 
 def lab_items(root: Path) -> dict[str, Item]:
-    """Code -> the unit that most of an item's results have, and the median of their reference ranges.
+    """Code -> the unit that most of an item's results have, and the medians of their reference ranges, those of women
+    and of men too.
 
     Of an item in the house's unit (units.py) only results in that unit count, of one without a unit (INR) all of them.
     MIMIC-III and eICU have no ranges.
     """
     if has_facts(root):
-        rows = scan(root / f"{ITEMS}.parquet", ITEM_TYPES, {}).collect()
+        rows = scan(root / f"{ITEMS}.parquet", ITEM_TYPES, OF_A_SEX).collect()
         return {code: Item(*about) for code, *about in rows.iter_rows()}
     name = next((row for row in LABS if find_table(root, row[1]) is not None), None)
     if name is None:
         return {}
     source, table, item, unit = name
-    further = [column for column in (unit, *RANGES) if column in _there(root, source, table)]
+    further = [column for column in (unit, "subject_id", *RANGES) if column in _there(root, source, table)]
     opened = open_declared(root, source, table, [item, *further])
     ranges = [pl.col(c) if c in opened.columns else pl.lit(None, pl.Float64).alias(c) for c in RANGES]
     raw_unit = pl.col(unit).str.strip_chars() if unit in opened.columns else pl.lit(None, pl.String)
     code = pl.concat_str(pl.lit("LAB/"), pl.col(item).cast(pl.String).str.strip_chars())
-    rows = opened.rows.head(LOOKED_AT).select(code.alias("code"), raw_unit.alias("unit"), *ranges).drop_nulls("code")
+    sexes = _sexes(root) if {"subject_id", *RANGES} <= set(opened.columns) else {}
+    sex = pl.col("subject_id").replace_strict(sexes, default=None, return_dtype=TEXT) if sexes else pl.lit(None, TEXT)
+    wanted = (code.alias("code"), raw_unit.alias("unit"), *ranges, sex.alias("sex"))
+    rows = opened.rows.head(LOOKED_AT).select(*wanted).drop_nulls("code")
     house = pl.col("code").replace_strict(HOUSE, default=None, return_dtype=pl.String)
     same = house.is_null() | (house.str.to_lowercase() == pl.col("unit").str.to_lowercase())
+    of_a_sex = [pl.col(c).filter(pl.col("sex") == word).median() for word in SEXES.values() for c in RANGES]
     counted = (
         rows.with_columns(pl.col("unit").fill_null(""))
         .filter(same.fill_null(False))
         .group_by("code", "unit")
-        .agg(pl.len(), *(pl.col(column).median() for column in RANGES))
+        .agg(
+            pl.len(),
+            *(pl.col(column).median() for column in RANGES),
+            *(end.alias(name) for name, end in zip(OF_A_SEX, of_a_sex, strict=True)),
+        )
         .sort("code", pl.col("unit") == "", "len", "unit", descending=[False, False, True, False])
         .collect(engine="streaming")
         .unique("code", keep="first", maintain_order=True)
     )
     fluids = _fluids(root)
-    items = {code: Item(unit or None, low, high) for code, unit, _, low, high in counted.iter_rows()}
+    items = {code: Item(unit or None, low, high, None, *own) for code, unit, _, low, high, *own in counted.iter_rows()}
     return {code: replace(items.get(code, Item()), fluid=fluids.get(code)) for code in {*items, *fluids}}
+
+
+def _sexes(root: Path) -> dict[int, str]:
+    """Patient -> "woman" or "man", of MIMIC-IV, whose results alone have reference ranges."""
+    rows = open_declared(root, MIMIC4, "hosp/patients", ["subject_id", "gender"]).rows.drop_nulls().collect()
+    words = ((patient, SEXES.get(f"GENDER/{sex.strip()}")) for patient, sex in rows.iter_rows())
+    return {patient: word for patient, word in words if word}
 
 
 def _fluids(root: Path) -> dict[str, str]:

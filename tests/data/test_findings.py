@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +11,9 @@ import polars as pl
 import pytest
 
 from ghar.data.cohort import Cohort, Sample
-from ghar.data.findings import LONGEST, _shorten, with_findings
+from ghar.data.findings import LONGEST, _shorten, record_facts, with_findings
 from ghar.data.readers.eicu import read_eicu
+from ghar.data.readers.meds_export import write_meds
 from ghar.data.readers.mimic3 import read_mimic3
 from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.tasks.stays import Leakage, TaskName, make_samples
@@ -104,6 +106,28 @@ def test_an_item_without_a_unit_has_its_range(charts: Path) -> None:
     cohort = read_mimic4(charts)
     sample = with_findings(make_samples(cohort, "dec", leakage="strict")[1], cohort, charts)[0]
     assert sample.history[0].values == ("INR 2.4 (high)", "Glucose (urine) NEG.")
+
+
+def test_a_result_stands_in_the_range_of_the_patients_sex(charts: Path, tmp_path: Path) -> None:
+    """A woman's hemoglobin of 12.5 was "(low)" in MIMIC-IV: the median of all results is the range of men."""
+    rows = [f"{n},2,30,51222,2150-03-01 1{n}:00:00,2150-03-01 1{n}:30:00,12.5,12.5,g/dL,13.7,17.5," for n in range(3)]
+    woman = "9,1,90,51222,2150-01-02 06:00:00,2150-01-02 07:00:00,12.5,12.5,g/dL,11.2,15.7,"
+    (charts / "hosp/labevents.csv").write_text("\n".join([LABS, *rows, woman]) + "\n")
+    (charts / "hosp/d_labitems.csv").write_text("itemid,label,fluid\n51222,Hemoglobin,Blood\n")
+    cohort = read_mimic4(charts)
+    exported = tmp_path / "meds"
+    write_meds(cohort, exported, facts=record_facts(charts))
+    older = shutil.copytree(exported, tmp_path / "older")  # written before there were ranges by sex
+    pl.read_parquet(exported / "items.parquet").select("code", "unit", "low", "high", "fluid").write_parquet(
+        older / "items.parquet"
+    )
+    samples = make_samples(cohort, "dec", leakage="strict")[1]
+    for root, flag in ((charts, ""), (exported, ""), (older, " (low)")):
+        assert with_findings(samples, cohort, root)[0].history[-1].values == (f"Hemoglobin 12.5 g/dL{flag}",)
+    patients = charts / "hosp/patients.csv"
+    patients.write_text(patients.read_text().replace("1,F", "1,M"))
+    as_a_man = with_findings(samples, read_mimic4(charts), charts)[0]
+    assert as_a_man.history[-1].values == ("Hemoglobin 12.5 g/dL (low)",)
 
 
 @pytest.mark.parametrize(
