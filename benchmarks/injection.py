@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from ghar.config import Config
+from ghar.data.tasks.splits import draw
 from ghar.envs import system as systems
 from ghar.envs.exprag.dischargeqa import DischargeQuestion, question_case
 from ghar.envs.exprag.episode import own_pieces, quotable
@@ -78,8 +79,8 @@ class ListeningPlanting(Planting):
 
 
 def injection(overrides: Sequence[str], *, share: float) -> dict[str, Any]:
-    """Numbers of every system by its rule, on `share` of 100 cases; with run_dir=... of that run's system alone, by its
-    rule and by its model."""
+    """Numbers of every system by its rule, on `share` of 100 drawn cases; with run_dir=... of that run's system alone,
+    by its rule and by its model."""
     most = max(2, round(CASES * share))
     runs = [text.partition("=")[2] for text in overrides if text.startswith("run_dir=")]
     if runs and len(overrides) > 1:
@@ -115,7 +116,7 @@ def _of_run(run: Path, most: int) -> dict[str, Any]:
 
 def attacked(system: System[Any], variant: Variant, policy: Policy, config: Config, most: int) -> dict[str, Any]:
     """Shares by place and text, and how many cases were played."""
-    cases, labels = system.cases.test[:most], system.task.labels
+    cases, labels = drawn_cases(system, config, most), system.task.labels
 
     def played(cases: Sequence[Any], corpus: Corpus, title: str) -> list[Episode]:
         stage = stage_of(replace(system, corpus=corpus), variant, config)
@@ -144,6 +145,11 @@ def attacked(system: System[Any], variant: Variant, policy: Policy, config: Conf
                 "unreadable": _share(now is None for now, _, _ in labelled),
             }
     return result
+
+
+def drawn_cases(system: System[Any], config: Config, most: int) -> list[Any]:
+    """So many test cases: drawn, as patients may be in an order that means something."""
+    return draw(system.cases.test, most, config.task.split_seed, system.block)
 
 
 @contextmanager

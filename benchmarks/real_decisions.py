@@ -90,20 +90,20 @@ def _rows(home: Path, demo: str, name: str, patients: int, more: Sequence[str]) 
     system = systems.build(Records(config))
     variant = replace(system.variants[system.main], who="base")
     with answering(config, system, find(config)) as stage, stage("base") as model:
-        read = _observed(system.read_by(model.reader), patients)
+        read = observed(system.read_by(model.reader), patients, config.task.split_seed)
         return list(EvaluationRun(read, config, None, home).play(variant, model.policy, "test")())
 
 
-def _observed(system: System[Any], patients: int) -> System[Any]:
-    """The system with one test case of each of some patients; its rows say of each turn whether it was a
-    decision."""
-    from ghar.data.tasks.splits import Splits
+def observed(system: System[Any], patients: int, seed: int) -> System[Any]:
+    """The system with one test case of each of some patients, drawn (eICU's stand by hospital); its rows say of each
+    turn whether it was a decision."""
+    from ghar.data.tasks.splits import Splits, draw
     from ghar.episode import Act
 
     first: dict[int, Any] = {}
     for case in system.cases.test:
         first.setdefault(case.subject_id, case)
-    cases = tuple(first.values())[:patients]
+    cases = tuple(draw(list(first.values()), patients, seed))
 
     def row(episode: Any, case: Any, variant: Any) -> dict[str, Any]:
         acts = [record.effect for record in episode.trace if isinstance(record.effect, Act)]

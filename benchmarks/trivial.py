@@ -26,7 +26,7 @@ DEMOS = {
 }  # fmt: skip
 PAGES = {name: f"envs/{name}/README.md" for name in DEMOS} | {"ghar_all": "docs/four-sources.md"}
 NAVIGATION = "navigation"  # the run of launch/train_rllib.py
-CHOOSING = 100  # training cases that choose the one reply
+CHOOSING = 100  # drawn training cases that choose the one reply
 BEGIN, END = "<!-- trivial -->", "<!-- /trivial -->"
 INTRO = """The policies of envs/trivial.py, on the test split. Look-ups are a sample's; unreadable is the share of
 replies; where a reply is one of several choices and a policy names none, the first is taken."""
@@ -82,8 +82,7 @@ def _texts(system: System[Any], config: Config) -> dict[str, Any]:
     from ghar.trainers.evaluation.playing import score
 
     variant = system.teacher_variant()  # the same questions, whoever answers
-    few = system.cases.train[:CHOOSING]
-    learning = replace(system, cases=Splits(few, system.cases.valid, system.cases.test))
+    learning = replace(system, cases=Splits(choosing_cases(system, config), system.cases.valid, system.cases.test))
 
     def right(reply: str) -> float:
         return sum(row["correct"] for row in score(learning, config, variant, constant_policy(reply), "train"))
@@ -94,6 +93,13 @@ def _texts(system: System[Any], config: Config) -> dict[str, Any]:
         rule = system.fixed[system.training.teacher]()
         rows[f"its own rule ({system.training.teacher})"] = score(system, config, variant, rule, "test")
     return _summaries(system, config, rows, trained(system, config))
+
+
+def choosing_cases(system: System[Any], config: Config) -> tuple[Any, ...]:
+    """Training cases that choose the one reply: drawn, as the first ones are all stays of a few patients."""
+    from ghar.data.tasks.splits import draw
+
+    return tuple(draw(system.cases.train, CHOOSING, config.task.split_seed, system.block))
 
 
 def trained(system: System[Any], config: Config) -> list[dict[str, Any]] | None:

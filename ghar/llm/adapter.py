@@ -102,7 +102,7 @@ def weights_digest(path: str) -> str | None:
     path: folder or hub name. An adapter's folder has the sum of its adapter and of its base.
     """
     folder = folder_of(path)
-    sums = {file.name: _sum(file) for file in _weight_files(folder)} if folder is not None else {}
+    sums = {file.name: file_digest(file) for file in _weight_files(folder)} if folder is not None else {}
     return combined(sums, base_of(path)) if sums else None
 
 
@@ -131,7 +131,8 @@ def _weight_files(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.safetensors")) or sorted(folder.glob("*.bin"))
 
 
-def _sum(file: Path) -> str:
+def file_digest(file: Path) -> str:
+    """Return the sha256 of a file; `_sum_of` keeps it while the file is the same."""
     stat = file.stat()
     return _sum_of(file, stat.st_size, stat.st_mtime_ns, stat.st_ino)
 

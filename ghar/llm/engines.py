@@ -155,17 +155,37 @@ def asking(config: Config, address: str, credentialed: bool) -> Iterator[Engine]
 
 
 def engine_key(config: Config, name: str) -> str:
-    """A short name that tells this engine's answers from those of others, fit for a file. A model in a folder is named
-    by its weights too: a run that is trained anew leaves others at the same place."""
-    about = f"{config.eval.checkpoint or config.model.path or 'untrained'}" if name == "engine" else name
+    """A short name that tells this engine's answers from those of others, fit for a file. The model of the
+    configuration is named by all that it is made of: a run that is trained anew leaves others at the same place."""
+    about = _place_of(config) if name == "engine" else name
     readable = "".join(c if c.isalnum() else "-" for c in masked(about))[-40:].strip("-")
-    weights = _weights_of(config) if name == "engine" and config.engine.loads_weights else ""
-    return f"{readable}-{sha256(f'{about}{weights}'.encode()).hexdigest()[:8]}"
+    parts = _parts_of(config) if name == "engine" and config.engine.loads_weights else ""
+    return f"{readable}-{sha256(f'{about}{parts}'.encode()).hexdigest()[:8]}"
 
 
-def _weights_of(config: Config) -> str:
-    """The sum of the weights that eval.checkpoint or model.path names; empty where they are not in a folder here."""
-    from ghar.llm.adapter import weights_digest  # torch
+def _place_of(config: Config) -> str:
+    """What the configuration's engine answers with: a folder, a name or an address, behind an engine of the user's."""
+    place = config.eval.checkpoint or config.model.path
+    if is_module(config.engine.kind):
+        return f"{config.engine.kind} {place or ''}".strip()
+    return place or "untrained"
 
-    path = config.eval.checkpoint or config.model.path
-    return (weights_digest(path) or "") if path is not None and Path(path).is_dir() else ""
+
+def _parts_of(config: Config) -> str:
+    """What makes a model another one at the same place: its weights, what its chat template is frozen with, and of the
+    demo's untrained one its size and what its words come from. Empty for a hub name without any of these."""
+    model, path = config.model, config.eval.checkpoint or config.model.path
+    if path is None:
+        return f"{model} {config.data} {config.task}"
+    frozen = [str(own) for own in (model.system_message, model.template_arguments) if own]
+    return "".join([_weights_of(path), *frozen])
+
+
+def _weights_of(path: str) -> str:
+    """The sum of the weights in a folder, a GGUF file or a package; empty where they are not here."""
+    from ghar.llm.adapter import file_digest, weights_digest  # torch
+    from ghar.llm.gguf import find_gguf
+
+    if (file := find_gguf(path)) is not None:
+        return file_digest(file)
+    return (weights_digest(path) or "") if Path(path).is_dir() else ""

@@ -97,8 +97,7 @@ def intervals(
     """
     result = {}
     for name, (value, drawn) in resampled(statistic, n, patients, seed, resamples).items():
-        low, high = np.nanpercentile(drawn, [2.5, 97.5])
-        result[name] = Interval(value, float(low), float(high))
+        result[name] = Interval(value, *percentiles(value, drawn))
     return result
 
 
@@ -110,6 +109,16 @@ def spreads(
     return {
         name: BootstrapSpread(value, float(np.nanmean(x)), float(np.nanstd(x))) for name, (value, x) in draws.items()
     }
+
+
+def percentiles(value: float, drawn: np.ndarray, centred: bool = False) -> tuple[float, float]:
+    """The 2.5th and 97.5th percentile of the resamples that are defined.
+
+    centred: moved by as much as the resamples lie above the value. Drawing makes what cannot be negative larger (a sum
+    of absolute gaps, a range): unmoved, its interval could lie above the value itself.
+    """
+    low, high = np.nanpercentile(drawn, [2.5, 97.5]) - (np.nanmean(drawn) - value if centred else 0.0)
+    return float(low), float(high)
 
 
 def resampled(

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from ghar.errors import BadInput
-from ghar.metrics.bootstrap import RESAMPLES, Interval, Patients, resampled, weighted_mean
+from ghar.metrics.bootstrap import RESAMPLES, Interval, Patients, Statistic, percentiles, ratio, resampled
 from ghar.metrics.rows import Row
 
 BINS = 10
+ECE = "ece"  # a sum of absolute gaps, whose interval is moved (`bootstrap.percentiles`)
 COLDEST, HOTTEST = 0.01, 100.0  # temperatures that are tried
 _TINY = 1e-12  # a probability of 0 has no logarithm; one wrong row of it must not decide alone
 
@@ -27,14 +28,21 @@ def calibration(
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> dict[str, Interval]:
-    """ece, brier, confidence (mean top probability) and top_accuracy (of the most probable label), {} without samples.
+    """The numbers of `calibration_statistic` with their intervals, {} without samples."""
+    if not len(labels):
+        return {}
+    draws = resampled(calibration_statistic(labels, probabilities), len(labels), patients, seed, resamples)
+    return {name: _interval(value, drawn, centred=name == ECE) for name, (value, drawn) in draws.items()}
+
+
+def calibration_statistic(labels: Sequence[int], probabilities: np.ndarray) -> Statistic:
+    """ece, brier, confidence (mean top probability) and top_accuracy (of the most probable label) as functions of
+    weights; NaN where a resample has no sample.
 
     probabilities: [n, classes]. ece: ten equal-width bins (low, high] of the top probability, the mean over samples of
     the gap between a bin's confidence and its accuracy (Guo et al. 2017). brier: the sum over classes of squared
     errors, halved for two classes, as scikit-learn has it. Raises BadInput for rows that are no distribution.
     """
-    if not len(labels):
-        return {}
     table = _distributions(probabilities, len(labels))
     truth, top = np.asarray(labels), table.max(axis=1)
     right = (table.argmax(axis=1) == truth).astype(float)
@@ -43,24 +51,20 @@ def calibration(
     gaps = (bins[:, None] == np.arange(BINS)) * (top - right)[:, None]
 
     def statistic(weights: np.ndarray) -> dict[str, np.ndarray]:
+        samples = weights.sum(axis=1)
         return {
-            "ece": np.abs(weights @ gaps).sum(axis=1) / weights.sum(axis=1),
-            "brier": weighted_mean(weights, squared),
-            "confidence": weighted_mean(weights, top),
-            "top_accuracy": weighted_mean(weights, right),
+            ECE: ratio(np.abs(weights @ gaps).sum(axis=1), samples),
+            "brier": ratio(weights @ squared, samples),
+            "confidence": ratio(weights @ top, samples),
+            "top_accuracy": ratio(weights @ right, samples),
         }
 
-    draws = resampled(statistic, len(truth), patients, seed, resamples)
-    return {name: _interval(value, drawn, centred=name == "ece") for name, (value, drawn) in draws.items()}
+    return statistic
 
 
 def _interval(value: float, drawn: np.ndarray, centred: bool) -> Interval:
-    """The percentile interval; centred: moved by as much as the resamples lie above the value.
-
-    ece is a sum of absolute gaps, which drawing makes larger: unmoved, its interval could lie above the value itself.
-    """
-    low, high = np.percentile(drawn, [2.5, 97.5]) - (drawn.mean() - value if centred else 0.0)
-    return Interval(value, max(0.0, float(low)), min(1.0, float(high)) if centred else float(high))
+    low, high = percentiles(value, drawn, centred)
+    return Interval(value, max(0.0, low), min(1.0, high) if centred else high)
 
 
 def temperature(rows: Sequence[Row], labels: Sequence[str]) -> float:

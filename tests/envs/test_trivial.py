@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.trivial import PAGES, trained, trivial, write_section
+from benchmarks.trivial import CHOOSING, PAGES, choosing_cases, trained, trivial, write_section
 from benchmarks.trivial_walks import table, walks
 from ghar.envs.trivial import largest_number, replies, trivial_decisions, trivial_policies
 from ghar.episode import Act
@@ -22,6 +22,12 @@ from ghar.errors import BadInput
 @given(st.lists(st.integers(0, 10**6), max_size=6), st.sampled_from([" ", " and ", "\n", "mg, "]))
 def test_the_largest_number_of_a_prompt(numbers: list[int], between: str) -> None:
     assert largest_number(f"told: {between.join(map(str, numbers))}") == str(max(numbers, default=0))
+
+
+def test_the_cases_that_choose_the_one_reply_are_drawn(small_system: Any, small_config: Any) -> None:
+    train = small_system.cases.train
+    chosen = choosing_cases(small_system, small_config())
+    assert len(chosen) == CHOOSING and chosen != train[:CHOOSING] and set(chosen) <= set(train)
 
 
 def test_what_they_say(small_system: Any) -> None:

@@ -53,6 +53,12 @@ def test_the_rules_of_a_system_and_a_run_that_is_none(tmp_path: Path, monkeypatc
         bench.injection(["seed=1", f"run_dir={tmp_path}/none"], share=0.02)
 
 
+def test_the_cases_are_drawn(small_system, small_config):
+    whole = list(small_system.cases.test)
+    few, more = (bench.drawn_cases(small_system, small_config(), most) for most in (5, 10))
+    assert few != whole[:5] and len(more) == 10 and {c.sample_id for c in few} < {c.sample_id for c in more}
+
+
 def test_of_a_question_another_option_is_wanted_in_the_words_that_would_choose_it():
     options = ("Rest. Drink water.", "Rest. Call us.", "Rest. No alcohol.")
     question = question_case(DischargeQuestion("q", 1, 2, "instruction", options, 1, "A record."))

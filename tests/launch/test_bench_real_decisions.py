@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.real_decisions import DEMOS, GUARD, SYSTEMS, real_decisions, summary
+from benchmarks.real_decisions import DEMOS, GUARD, SYSTEMS, observed, real_decisions, summary
+from ghar.envs.system import System
 
 
 def turn(role: str, reply: str, format_ok: bool = True) -> dict[str, Any]:
@@ -35,6 +36,14 @@ def test_rows_of_before_say_in_a_column_which_decisions_were_chosen() -> None:
     old = row(1, [turn("retrieve", "yes"), turn("predict", "no")], [True, True], completed=[True, False])
     old["turns"][-1].pop("completed")
     assert summary([old])["chosen behind a reply that left it open, by role"] == {"retrieve": 1}
+
+
+def test_the_patients_are_drawn(small_system: System[Any]) -> None:
+    """The first ones of eICU are of few hospitals."""
+    patients = list(dict.fromkeys(case.subject_id for case in small_system.cases.test))
+    played = [[c.subject_id for c in observed(small_system, count, seed=0).cases.test] for count in (4, 8)]
+    assert len(played[1]) == 8 and set(played[0]) < set(played[1])
+    assert played[1] != patients[:8] and played[1] == sorted(played[1], key=patients.index)
 
 
 def test_systems_and_demos_can_be_chosen_and_a_refusal_is_a_result(tmp_path, monkeypatch) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -16,12 +18,16 @@ from ghar.data.cohort import Cohort, Sample, Visit
 from ghar.data.groups import KINDS, groups_of
 from ghar.errors import BadInput
 from ghar.launch.entry import load
+from ghar.metrics.policy import policy_summary
 from ghar.metrics.runfolder import RunFolder
 from ghar.metrics.seeds import drawn_over_seeds
 from ghar.trainers.runs.resume import as_yaml, open_run
 from ghar.trainers.study.jobs import fork
 from ghar.trainers.study.metrics import bounds_of, number_of
+from ghar.trainers.study.numbers import FinishedCell, Results, table_of
+from ghar.trainers.study.schema import Study, StudyRow, StudyRun, StudyTable
 from ghar.trainers.study.translate import translation
+from ghar.trainers.study.verify import by_sklearn
 
 
 def test_a_number_of_days_stands_for_the_answer_of_its_rank() -> None:
@@ -132,6 +138,63 @@ def test_a_threshold_says_nothing_for_samples_without_probabilities() -> None:
     assert number("observed@0.45") == pytest.approx(truth[near].mean())
 
 
+def half_readable(seed: int, lost: np.ndarray) -> list[dict[str, Any]]:
+    """Rows of a policy whose replies are unreadable where `lost`."""
+    rng = np.random.default_rng(seed)
+    truth, chance = rng.random(len(lost)) < 0.4, rng.random(len(lost))
+    about = {"retrieved": False, "iterations": 1, "prompt_tokens": 1, "completion_tokens": 1, "seconds": 0.0,
+             "reward": 0.0, "needs_retrieval": None, "turns": [], "failure": None}  # fmt: skip
+    return [
+        {**about, "sample_id": f"s{i:03}", "subject_id": i // 2, "label": "yes" if t else "no",
+         "prediction": None if n else "no", "correct": not (t or n),
+         "label_probabilities": None if n else [1 - c, c]}
+        for i, (t, c, n) in enumerate(zip(truth, chance, lost, strict=True))
+    ]  # fmt: skip
+
+
+def study_frame(rows: list[dict[str, Any]]) -> pl.DataFrame:
+    columns = ("sample_id", "subject_id", "label", "prediction", "correct")
+    own = pl.DataFrame([{name: row[name] for name in columns} for row in rows])
+    return own.with_columns(pl.Series("probabilities", [row["label_probabilities"] for row in rows]))
+
+
+def table_numbers(folder: Path, frames: Mapping[str, pl.DataFrame], main: str) -> dict[str, Any]:
+    """A table of calibration of rows that one cell has left, each compared with `main`."""
+    rows = tuple(StudyRow(name, name, "run", name) for name in frames)
+    table = StudyTable("table", "Table", metrics=("brier", "ece"))
+    study = Study("s", "S", "", ("read",), (StudyRun("run", "ghar"),), rows, (table,), main, seeds=(0,))
+    for name, frame in frames.items():
+        frame.write_parquet(folder / name)
+    done = FinishedCell("run-demo-read-seed0", ("no", "yes"), {name: folder / name for name in frames}, {})
+    return table_of(Results(study, {done.cell: done}, {}, resamples=200), table, "demo")
+
+
+def test_a_study_has_the_reports_calibration_of_half_readable_replies(tmp_path: Path) -> None:
+    """Value and interval: of the samples that have probabilities, that of the calibration error moved."""
+    rows = half_readable(3, np.random.default_rng(0).random(120) < 0.4)
+    report = policy_summary([row for row in rows if row["label_probabilities"]], ("no", "yes"), resamples=200)
+    frame, labels = study_frame(rows), ("no", "yes")
+    for name in ("brier", "ece"):
+        assert policy_summary(rows, labels, resamples=20)[name][0] == pytest.approx(report[name][0])
+        assert number_of(name, frame, labels)(np.ones((1, 120)))[0] == pytest.approx(report[name][0])
+    found = table_numbers(tmp_path, {"row": frame.filter(pl.col("probabilities").is_not_null())}, "row")
+    for name in ("brier", "ece"):
+        own = found["cells"]["row"][f"read/{name}"]["all"]
+        assert (own["value"], own["low"], own["high"]) == pytest.approx(tuple(report[name]))
+    assert by_sklearn("brier", frame, labels) == pytest.approx(report["brier"][0])
+    with pytest.raises(BadInput, match="no label probabilities"):
+        number_of("ece", frame.filter(pl.col("probabilities").is_null()), labels)
+
+
+def test_calibration_is_compared_on_the_samples_of_which_both_say_how_probable(tmp_path: Path) -> None:
+    """A policy that is silent on half of the samples, and else says what the other does, is no better than it."""
+    rows = half_readable(4, np.zeros(80, bool))
+    silent = [row | {"label_probabilities": None} if i % 2 else row for i, row in enumerate(rows)]
+    found = table_numbers(tmp_path, {"main": study_frame(rows), "other": study_frame(silent)}, "main")
+    for name in ("brier", "ece"):
+        assert found["tests"]["other"][f"read/{name}"]["all"]["difference"] == pytest.approx(0)
+
+
 def test_weighted_f1_agrees_with_scikit_learn() -> None:
     """Also under whole weights, as of a draw of patients; labels that are never true or never answered among them."""
     rng = np.random.default_rng(0)
@@ -221,6 +284,7 @@ def test_runs_that_share_no_warm_up_do_not_start_from_one_another(tmp_path: Path
 
 def test_a_number_that_rests_on_one_patient_is_a_hole_with_its_count() -> None:
     """Six positive samples of one patient are one positive patient; six of six are enough."""
+
     def frame(patients: list[str]) -> pl.DataFrame:
         return pl.DataFrame({
             "sample_id": [f"s{i}" for i in range(12)], "subject_id": [*patients, *(f"n{i}" for i in range(6))],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 
 import polars as pl
@@ -42,6 +44,39 @@ def test_other_patients_and_other_places_are_not_looked_at(small_config, tmp_pat
     check_overlap(config, Records(config))
     bare = small_config("task=dec", f"eval.checkpoint={tmp_path}/model")
     assert trained_with(bare) is None and trained_with(small_config("task=dec")) is None
+
+
+@pytest.mark.parametrize("place", ["a copy", "links to the files", "the world that was generated"])
+def test_one_cohort_in_two_folders_is_one_cohort(small_config, tmp_path: Path, place: str) -> None:
+    root = Records(small_config()).root
+    if place == "a copy":
+        shutil.copytree(root, tmp_path / "tables")
+    elif place == "links to the files":
+        shutil.copytree(root, tmp_path / "tables", copy_function=os.symlink)
+    first = [] if place.startswith("the world") else ["data=mimic4", f"data.root={root}"]
+    second = root if place.startswith("the world") else tmp_path / "tables"
+    checkpoint = trained(tmp_path / "mortality", small_config("task=kare_mortality", *first))
+    config = small_config("task=dec", "data=mimic4", f"data.root={second}", checkpoint)
+    with pytest.raises(BadInput, match="test patients were in the training or validation"):
+        check_overlap(config, Records(config))
+
+
+def test_patients_of_one_number_in_two_cohorts_are_two(small_config, tmp_path: Path) -> None:
+    """Both worlds number their patients alike."""
+    roots = [Records(small_config(f"data.world_seed={seed}")).root for seed in (0, 5)]
+    checkpoint = trained(
+        tmp_path / "other", small_config("task=kare_mortality", "data=mimic4", f"data.root={roots[1]}")
+    )
+    config = small_config("task=dec", "data=mimic4", f"data.root={roots[0]}", checkpoint)
+    check_overlap(config, Records(config))
+
+
+def test_tables_that_are_gone_are_a_sentence(small_config, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gone = small_config("task=kare_mortality", "data=mimic4", f"data.root={tmp_path / 'gone'}")
+    config = small_config("task=dec", "data=mimic4", f"data.root={Records(small_config()).root}",
+                          trained(tmp_path / "run", gone))  # fmt: skip
+    check_overlap(config, Records(config))
+    assert "is not here: whether test patients were in its training is not checked" in capsys.readouterr().out
 
 
 def test_tasks_of_a_label_file_are_looked_at_as_well(small_config, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from ghar.envs.summaries import LIKENESS
 from ghar.errors import BadInput
 from ghar.metrics.answers import FEWEST, too_few
 from ghar.metrics.bootstrap import ratio
-from ghar.metrics.calibration import BINS
+from ghar.metrics.calibration import BINS, ECE, calibration_statistic
 from ghar.metrics.clinical import best_f1
 from ghar.metrics.scores import cells_of, from_confusion, from_scores, one_against_rest
 
@@ -37,9 +37,10 @@ SCORES = ("auroc", "auprc")
 PAPERS = ("micro_auroc", "f1_best_on_test")  # of GraphWalker's tables; the second's threshold looks at the test's truth
 # Whose rule on too few patients holds for it.
 LIKE = {"micro_auroc": "auroc", "f1_best_on_test": "sensitivity", "weighted_f1": "macro_f1"}
-OF_ALL_LABELS = (*SCORES, "micro_auroc", "brier", "ece")  # of the probabilities of every label, any number of labels
+OF_ALL_LABELS = (*SCORES, "micro_auroc")  # of the probabilities of every label, any number of labels
+CALIBRATION = ("brier", ECE)  # of the samples that have probabilities, as in a report
 AT_VALID = ("f1_at_valid", "sensitivity_at_valid", "specificity_at_valid")  # threshold chosen on validation samples
-NAMES = ("accuracy", "readable", "f1", "weighted_f1", *CONFUSION, *SCORES, *PAPERS, "brier", "ece", *MEANS,
+NAMES = ("accuracy", "readable", "f1", "weighted_f1", *CONFUSION, *SCORES, *PAPERS, *CALIBRATION, *MEANS,
          "log_retrievals", "when_f1", *AT_VALID)  # fmt: skip
 PARAMETERS = ("net_benefit", "observed", "distance", "accuracy_look_ups", "class_f1")
 TITLES = {
@@ -57,6 +58,7 @@ TITLES = {
     "specificity_at_valid": "Specificity, threshold of validation",
 }  # fmt: skip
 
+NO_PROBABILITIES = "no label probabilities: the policy gives answers alone"
 _AT = {"class_f1": ""}  # between title and parameter
 
 
@@ -119,6 +121,8 @@ def number_of(metric: str, frame: pl.DataFrame, labels: Sequence[str]) -> Number
         return _f1(truth == 1, guess == 1)
     if name == "weighted_f1":
         return _weighted_f1(truth, guess, len(labels))
+    if name in CALIBRATION:
+        return _calibration(name, frame, truth)
     if name in OF_ALL_LABELS:
         return _of_all_labels(name, truth, _scores(frame, len(labels)))
     if len(labels) != 2:
@@ -144,13 +148,18 @@ def _of_all_labels(name: str, truth: np.ndarray, scores: np.ndarray) -> Number:
             raise BadInput(f"one class only among {len(truth)} samples")
         areas = from_scores(truth, scores)
         return lambda weights: areas(weights)[name]
-    if name == "micro_auroc":
-        each = one_against_rest(np.eye(labels, dtype=bool)[truth].ravel(), scores.ravel())
-        return lambda weights: each(np.repeat(weights, labels, axis=1))[0]
-    if name == "brier":
-        squared = ((scores - np.eye(labels)[truth]) ** 2).sum(axis=1) / (2 if labels == 2 else 1)
-        return lambda weights: ratio(weights @ squared, weights.sum(axis=1))
-    return _ece(truth, scores)
+    each = one_against_rest(np.eye(labels, dtype=bool)[truth].ravel(), scores.ravel())
+    return lambda weights: each(np.repeat(weights, labels, axis=1))[0]
+
+
+def _calibration(name: str, frame: pl.DataFrame, truth: np.ndarray) -> Number:
+    """Of the samples that have probabilities: one without says nothing about its confidence (ghar.metrics.calibration).
+    truth: indices, [N]."""
+    given = frame["probabilities"].is_not_null().to_numpy()
+    if not given.any():
+        raise BadInput(NO_PROBABILITIES)
+    statistic = calibration_statistic(truth[given].tolist(), np.array(frame["probabilities"].drop_nulls().to_list()))
+    return lambda weights: statistic(weights[:, given])[name]
 
 
 def _of_two_classes(
@@ -216,7 +225,7 @@ def _scores(frame: pl.DataFrame, classes: int) -> np.ndarray:
     """Label probabilities; a sample without any, among others that have them, knows nothing."""
     rows = frame["probabilities"].to_list()
     if all(row is None for row in rows):
-        raise BadInput("no label probabilities: the policy gives answers alone")
+        raise BadInput(NO_PROBABILITIES)
     return np.array([[1 / classes] * classes if row is None else row for row in rows])
 
 
@@ -264,13 +273,6 @@ def _distance(truth: np.ndarray, guess: np.ndarray, steps: int) -> Number:
 def _net_benefit(truth: np.ndarray, guess: np.ndarray, threshold: float) -> Number:
     odds = threshold / (1 - threshold)
     return lambda weights: ratio(weights @ (guess & truth) - odds * (weights @ (guess & ~truth)), weights.sum(axis=1))
-
-
-def _ece(truth: np.ndarray, scores: np.ndarray) -> Number:
-    top = scores.max(axis=1)
-    bins = np.searchsorted(np.arange(1, BINS) / BINS, top, side="left")
-    gaps = (bins[:, None] == np.arange(BINS)) * (top - (scores.argmax(axis=1) == truth))[:, None]
-    return lambda weights: ratio(np.abs(weights @ gaps).sum(axis=1), weights.sum(axis=1))
 
 
 def _threshold(frame: pl.DataFrame) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,11 @@ import numpy as np
 import polars as pl
 
 from ghar.errors import BadInput
+from ghar.metrics.bootstrap import percentiles
+from ghar.metrics.calibration import ECE
 from ghar.metrics.seeds import drawn_over_seeds
 from ghar.metrics.significance import holm, p_of
-from ghar.trainers.study.metrics import MODEL_METRICS, bounds_of, number_of
+from ghar.trainers.study.metrics import CALIBRATION, MODEL_METRICS, bounds_of, number_of
 from ghar.trainers.study.schema import Cell, Study, StudyRow, StudyTable, abroad, first_cohort
 
 WHOLE = "all"  # the part of a table that is not parted
@@ -172,7 +174,7 @@ def _estimate_number(results: Results, runs: SeedNumbers, metric: str, by: str |
     value, drawn = drawn_over_seeds(numbers, who, seed=results.seed, resamples=results.resamples)
     if np.isnan(value):
         return {"hole": "undefined on these samples"}
-    low, high = np.clip(np.nanpercentile(drawn, [2.5, 97.5]), *bounds_of(metric))
+    low, high = np.clip(percentiles(value, drawn, centred=metric == ECE), *bounds_of(metric))
     each = [float(of(np.ones((1, len(own))))[0]) for of, own in zip(numbers, who, strict=True)]
     return {
         "value": value, "low": float(low), "high": float(high), "each": each, "seeds": list(runs.seeds),
@@ -190,6 +192,8 @@ def _test(
     if not seeds:
         return None
     b = SeedNumbers(b.seeds, tuple(_as(two, one) for one, two in zip(a.frames, b.frames, strict=True)), b.labels, ())
+    if metric in CALIBRATION:
+        a, b = _both_probable(a, b)
     try:
         first, who = _numbers(results, a, metric, by, part)
         second, same = _numbers(results, b, metric, by, part)
@@ -202,8 +206,8 @@ def _test(
     value, drawn = drawn_over_seeds(apart, who, seed=results.seed, resamples=results.resamples)
     if np.isnan(value) or np.isnan(drawn).all():
         return None
-    low, high = np.nanpercentile(drawn, [2.5, 97.5])
-    return {"difference": value, "low": float(low), "high": float(high), "p": p_of(drawn), "seeds": seeds}
+    low, high = percentiles(value, drawn)
+    return {"difference": value, "low": low, "high": high, "p": p_of(drawn), "seeds": seeds}
 
 
 def _only(runs: SeedNumbers, seeds: Sequence[int]) -> SeedNumbers:
@@ -216,6 +220,22 @@ def _as(frame: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
     if set(frame["sample_id"]) != set(other["sample_id"]):
         return frame
     return other.select("sample_id").join(frame, on="sample_id", how="left", maintain_order="left")
+
+
+def _both_probable(a: SeedNumbers, b: SeedNumbers) -> tuple[SeedNumbers, SeedNumbers]:
+    """The samples for which both have probabilities: who is silent where it is hard is not compared with who is not."""
+
+    def own(runs: SeedNumbers, other: SeedNumbers) -> SeedNumbers:
+        silent = [frame.filter(pl.col("probabilities").is_null()).select("sample_id") for frame in other.frames]
+        pairs = zip(runs.frames, silent, strict=True)
+        speaks = pl.col("probabilities").is_not_null()
+        kept = (
+            frame.filter(speaks).join(those, on="sample_id", how="anti", maintain_order="left")
+            for frame, those in pairs
+        )
+        return replace(runs, frames=tuple(kept))
+
+    return own(a, b), own(b, a)
 
 
 def _correct(tests: Mapping[str, Any]) -> None:
@@ -247,10 +267,9 @@ def _gaps(
             who = [frame["subject_id"].to_list() for frame in runs.frames]
             ranges = [_range([own[i] for own, _ in groups]) for i in range(len(runs.frames))]
             value, drawn = drawn_over_seeds(ranges, who, seed=results.seed, resamples=results.resamples)
-            draws = drawn[~np.isnan(drawn)]
-            low, high = np.percentile(draws, [2.5, 97.5]) - (draws.mean() - value)
+            low, high = percentiles(value, drawn, centred=True)
             gaps.setdefault(row.name, {})[_column(task, metric)] = {
-                "value": value, "low": max(0.0, float(low)), "high": float(high),
+                "value": value, "low": max(0.0, low), "high": high,
                 "groups": [part for _, part in groups],
             }  # fmt: skip
     return gaps

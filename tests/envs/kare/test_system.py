@@ -314,6 +314,22 @@ def test_answers_of_other_weights_at_the_same_place_are_not_reused(tmp_path: Pat
     assert len(keys) == 2
 
 
+def test_answers_of_another_model_without_a_folder_are_not_reused(tmp_path: Path) -> None:
+    """The demo's untrained model, engines of the user's own, a GGUF file that was replaced, another system message."""
+    (tmp_path / "model.gguf").write_bytes(b"one")
+    gguf = ["model=pretrained", f"model.path={tmp_path / 'model.gguf'}"]
+    configs = [
+        load(["system=kare", "engine=hf", *own])
+        for own in ([], ["model.hidden=96"], ["data.world_seed=3"], gguf, [*gguf, "model.system_message=Be brief."])
+    ]  # fmt: skip
+    configs += [replace(configs[0], engine=replace(configs[0].engine, kind=kind)) for kind in ("own.one", "own.two")]
+    keys = [engine_key(config, "engine") for config in configs]
+    assert len(set(keys)) == len(keys) and keys == [engine_key(config, "engine") for config in configs]
+    (tmp_path / "model.gguf").write_bytes(b"another")
+    assert engine_key(configs[3], "engine") != keys[3]
+    assert len({engine_key(config, "gpt@https://example.org/v1") for config in configs}) == 1
+
+
 def test_without_abstracts_there_is_no_rag(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ghar.envs.kare.system.abstracts_of", lambda records, own: None)
     found = built(*TINY, f"data.cache={cache}")
