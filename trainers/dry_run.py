@@ -26,7 +26,8 @@ class DryRun:
 
     calls, prompt, reply: requests, and tokens of their prompts and replies (of one that goes on from a reply, the words
     behind it alone); context: tokens of all prompts whole; fresh: of them those that are read; steps, rows: passes of
-    one token for a batch, and the replies in them; seconds: what counting itself took.
+    one token for a batch, and the replies in them; longest: tokens of the longest prompt with the longest reply that it
+    allows; seconds: what counting itself took.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class DryRun:
         self.store = PrefixStore(round(KEPT / weight * share))
         self.calls = 0
         self.prompt = self.context = self.reply = self.fresh = self.steps = self.rows = self.seconds = 0.0
+        self.longest: int | None = None
 
     def sketched(self) -> Policy:
         """A model that has not learned to answer: it writes half of what it may or more, which cannot be read, and
@@ -60,6 +62,7 @@ class DryRun:
             new = len(reply.prompt_ids) - (len(before.prompt_ids) + len(before.token_ids) if before else 0)
             self.calls, self.prompt, self.reply = self.calls + 1, self.prompt + self.weight * new, self.reply + tokens
             self.context += self.weight * len(reply.prompt_ids)
+            self.longest = max(self.longest or 0, round(self.weight * len(reply.prompt_ids) + request.max_tokens))
         self._batches(completions, [bool(request.choices) for request in requests], sampled)
         self.seconds += time.thread_time() - start
         return completions

@@ -139,17 +139,23 @@ def estimate(
     processes: int,
     training: bool = True,
     on: Device | None = None,
+    length: int | None = None,
 ) -> dict[str, Need]:
     """Bytes one process needs on its device, by purpose, in each phase: teacher, sft, rl, evaluation. training: False
-    for an evaluation alone; on: the device, the one that is here if None. Prompts are as long as `longest` says."""
+    for an evaluation alone; on: the device, the one that is here if None; length: tokens of the longest prompt and its
+    reply, as many as a model may read at most; `longest` of each model if None."""
     on = on or this_device()
-    own = longest(config, shape)
+
+    def read(of: ModelShape) -> int:
+        return longest(config, of) if length is None else min(length, longest(config, of))
+
+    own = read(shape)
     phases: dict[str, Need] = {}
     if training:
         teacher = _teacher(config, shape)
         if teacher is not None:
             student = {} if teacher is shape else {"student": shape.weights * _item(config)}
-            phases["teacher"] = _played(config, teacher, on, longest(config, teacher)) | student
+            phases["teacher"] = _played(config, teacher, on, read(teacher)) | student
         phases["sft"] = _sft(config, shape, processes, on, own)
         if config.trainer.rl.updates:
             phases["rl"] = _rl(config, shape, processes, on, own)

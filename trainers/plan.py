@@ -53,6 +53,7 @@ class EpisodeCounts:
 
     steps, rows: passes of one token for a batch of replies, an episode's share of them, and the replies in these
     passes; fresh: the share of the prompts' tokens that an engine reads, the rest being kept from other prompts;
+    longest: tokens of the longest prompt of all with the longest reply that it allows, None where it was not counted;
     context: tokens of a call's prompt, with the reply that it goes on from, None where they are prompt / calls.
     """
 
@@ -63,6 +64,7 @@ class EpisodeCounts:
     steps: float
     rows: float
     fresh: float = 1.0
+    longest: int | None = None
     context: float | None = None
 
     @property
@@ -109,8 +111,8 @@ class Plan:
     """The phases of a run, and what it needs besides: bytes on the host, and on the disk of run_dir.
 
     host: beside a GPU libraries (of vLLM's worker processes too), weights and the copy that a checkpoint is written
-    from; on a CPU all of the process: libraries, data and the largest phase. device: cpu, cuda, or the name of a GPU
-    that is not here; free: bytes of it.
+    from; on a CPU all of the process, with prompts as long as the probe's, where a phase's memory is with the longest
+    that may be. device: cpu, cuda, or the name of a GPU that is not here; free: bytes of it.
     """
 
     phases: tuple[PlanPhase, ...]
@@ -167,16 +169,18 @@ def make_plan(config: Config, gpus: tuple[int, Device] | None = None) -> Plan:
     speed = measure(config, shape, counted) if gpus is None else None
     processes, on = (processes_of(), this_device()) if gpus is None else gpus
     asked = config if needs_warm_up(system, config) else without_teacher(config)
-    memory = {name: sum(parts.values()) for name, parts in estimate(asked, shape, processes, on=on).items()}
+    memory, likely = (
+        {name: sum(parts.values()) for name, parts in estimate(asked, shape, processes, on=on, length=length).items()}
+        for length in (None, longest_played(system, config, counted, variants))
+    )
     phases = tuple(phases_of(system, config, counted, speed, memory, processes, variants))
     device, free = (on.kind, free_memory(on.kind)) if gpus is None else (on.name, on.memory)
     copied = checkpoint_copy(config, shape, processes)
-    most = dict(memory)
-    if on.kind == "cpu" and copied and most["rl"] + copied <= free:  # else it is written at once, without a copy
-        most["rl"] += copied
+    if on.kind == "cpu" and copied and likely["rl"] + copied <= free:  # else it is written at once, without a copy
+        likely["rl"] += copied
     workers = config.engine.shared_by if config.engine.shared_by > 1 else 0
     beside = LIBRARIES * (1 + workers) + shape.weights * _item(config) + copied  # a GPU
-    host = beside if on.kind == "cuda" else held + max(most.values())
+    host = beside if on.kind == "cuda" else held + max(likely.values())
     return Plan(phases, host, disk_of(system, config, shape, counted, variants), device, free, processes)
 
 
@@ -186,6 +190,17 @@ def _resident_memory() -> int:
 
     release_memory()
     return psutil.Process().memory_info().rss
+
+
+def longest_played(
+    system: System[Any], config: Config, counted: EpisodeCounts, variants: Mapping[str, EpisodeCounts]
+) -> int | None:
+    """Tokens of the longest prompt and reply that the run plays, as the probes saw them; see `EpisodeCounts`."""
+    models = [variant.name for variant in evaluated_variants(system, config) if system.asks_model(variant)]
+    as_taught = needs_warm_up(system, config) or not variants.keys() >= set(models)
+    probed = [*variants.values(), *([counted] if as_taught else [])]
+    lengths = [of.longest for of in probed if of.longest is not None]
+    return max(lengths) if lengths and len(lengths) == len(probed) else None
 
 
 def phases_of(
@@ -313,7 +328,7 @@ def _count(
     )
     steps *= min(1.0, len(chosen) / min(config.engine.max_batch, config.env.in_flight))  # of batches as full as can be
     share_read, context = (fresh / read if read else 1.0), run.context / max(run.calls, 1)
-    return EpisodeCounts(calls, read, sampled, seconds, steps, rows, share_read, context)
+    return EpisodeCounts(calls, read, sampled, seconds, steps, rows, share_read, run.longest, context)
 
 
 def _counter(config: Config) -> Callable[[str], float]:

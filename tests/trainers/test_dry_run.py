@@ -104,7 +104,7 @@ def test_what_goes_on_from_a_reply_counts_its_own_words_alone() -> None:
     record = " ".join(map(str, range(40)))
     (before,) = run.count([Request(record, 20)], ["1 " * 10])
     run.count([Request(record, 20, ("1", "2"), before=before, head="50 51")], ["2"])
-    assert (run.calls, run.prompt, run.reply) == (2, 42, 11)
+    assert (run.calls, run.prompt, run.reply, run.longest) == (2, 42, 11, 72)
     assert (run.context, run.fresh) == (40 + 52, 40 + 3)  # of the reply all but its last token has been read
 
 
@@ -135,7 +135,7 @@ def test_a_probe_sketches_a_model_that_chooses_and_writes_by_the_seed(monkeypatc
         policy.answer([replace(ACT, prompt="word")] * len(more), more)
 
     counted = probed(monkeypatch, play, None)
-    assert (counted.calls, counted.prompt) == (2.5, 1.5 * 13.5)
+    assert (counted.calls, counted.prompt, counted.longest) == (2.5, 1.5 * 13.5, 44)
     written = [min(40, 1.5 * (20 + seed % 21)) for seed in range(24)]
     sampled = [*written, *(written[seed] for seed in range(1, 24, 2))]
     assert counted.reply == pytest.approx((sum(sampled) + 24 * 1.5) / 24)

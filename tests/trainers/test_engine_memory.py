@@ -42,6 +42,5 @@ def test_a_turn_that_goes_on_from_kept_prompts_holds_what_is_counted(
     kept = engine._store.tokens
     assert 500 < length < 1024 and kept >= ROWS * length * 0.9
     monkeypatch.setattr("ghar.llm.kv_cache.KEPT", kept)
-    monkeypatch.setattr("ghar.trainers.memory.longest", lambda config, shape: length)
-    counted = estimate(config, shaped(SHAPE), 1, training=False, on=Device("cpu", GIB))
+    counted = estimate(config, shaped(SHAPE), 1, training=False, on=Device("cpu", GIB), length=length)
     assert 0.85 * counted["evaluation"]["engine"] < live.peak < 1.05 * counted["evaluation"]["engine"]

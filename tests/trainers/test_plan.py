@@ -23,6 +23,7 @@ from ghar.trainers.plan import (
     PlanPhase,
     Speed,
     disk_of,
+    longest_played,
     make_plan,
     measure,
     of_all_layers,
@@ -104,32 +105,39 @@ def test_a_teacher_is_counted_with_its_own_reach(monkeypatch: pytest.MonkeyPatch
     config = load(["env.history_tokens=800", "model.max_length=8192", "trainer.warmup.teacher=another",
                    "engine.max_batch=8"])  # fmt: skip
     for on, together in ((Device("cpu", 80 * GIB), 1024), (Device("cuda", 80 * GIB), 16_384)):
-        found = estimate(config, student, 1, on=on)
-        for phase, length in (("evaluation", 2048), ("teacher", 3712)):
-            rows = min(8, max(1, together // length))
-            kept, reading = (2 * 8 * length + 16_384) * TINY.cached * 4, 1000 * rows + rows * length
-            need = {"weights": 4 * TINY.weights, "engine": kept + reading}
-            assert found[phase] == need | ({"student": 4 * TINY.weights} if phase == "teacher" else {})
+        for asked, own, other in ((None, 2048, 3712), (3000, 2048, 3000), (700, 700, 700)):
+            found = estimate(config, student, 1, on=on, length=asked)
+            for phase, length in (("evaluation", own), ("teacher", other)):
+                rows = min(8, max(1, together // length))
+                kept, reading = (2 * 8 * length + 16_384) * TINY.cached * 4, 1000 * rows + rows * length
+                need = {"weights": 4 * TINY.weights, "engine": kept + reading}
+                assert found[phase] == need | ({"student": 4 * TINY.weights} if phase == "teacher" else {})
 
 
-def test_the_host_holds_the_process_and_its_largest_phase(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a CPU, with the longest prompts; beside a GPU libraries, weights and what a checkpoint is written from."""
+def test_the_host_holds_the_process_and_prompts_as_long_as_the_probes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a CPU; beside a GPU libraries, weights and what a checkpoint is written from."""
+    counted = replace(COUNTED, longest=200)
     monkeypatch.setattr(memory, "activations", lambda one: 1000 * one.rows + one.tokens)
-    monkeypatch.setattr("ghar.trainers.plan.probe", lambda system, config, shape: COUNTED)
+    monkeypatch.setattr("ghar.trainers.plan.probe", lambda system, config, shape: counted)
     process = SimpleNamespace(memory_info=lambda: SimpleNamespace(rss=5 * GIB))
     monkeypatch.setattr("ghar.trainers.plan.psutil", SimpleNamespace(Process=lambda: process))
     config = load([*SMALL, f"data.cache={tmp_path}", "model.lora_rank=8", "model.critic=own"])
     shape = shape_of(config)
     assert shape is not None
     cpu, gpu = Device("cpu", 24 * GIB, "here"), Device("cuda", 80 * GIB, "there")
-    needs = {phase: sum(need.values()) for phase, need in estimate(config, shape, 1, on=cpu).items()}
-    copied = checkpoint_copy(config, shape, 1)
-    little = replace(cpu, memory=int(needs["rl"] + copied) - 1)
+    short, long = (estimate(config, shape, 1, on=cpu, length=length) for length in (200, None))
+    most, copied = {phase: sum(need.values()) for phase, need in short.items()}, checkpoint_copy(config, shape, 1)
+    little = replace(cpu, memory=int(most["rl"] + copied) - 1)
     plan, full = (make_plan(config, (1, device)) for device in (cpu, little))
-    assert full.host == 5 * GIB + max(needs.values())  # without room the checkpoint is written at once
-    assert plan.host == 5 * GIB + max(needs["rl"] + copied, *needs.values())
-    assert (plan.device, plan.free) == ("here", 24 * GIB)
-    assert {phase.name: phase.memory for phase in plan.phases if phase.name in needs} == needs
+    assert full.host == 5 * GIB + max(most.values())  # without room the checkpoint is written at once
+    most["rl"] += copied
+    assert plan.host == 5 * GIB + max(most.values()) and (plan.device, plan.free) == ("here", 24 * GIB)
+    held = {phase.name: phase.memory for phase in plan.phases}
+    for phase, copy in (("sft", 0), ("rl", copied), ("evaluation", 0)):
+        assert held[phase] == sum(long[phase].values()) >= most[phase] - copy
+    assert held["evaluation"] > most["evaluation"]
     beside = make_plan(config, (1, gpu))
     assert beside.host == 3 * GIB + 4 * shape.weights + copied and copied > 0
     alone = load([*SMALL, f"data.cache={tmp_path}", "model.lora_rank=8", "trainer.rl.updates=0"])
@@ -206,6 +214,20 @@ def test_the_disk_holds_what_each_variant_plays(tmp_path: Path) -> None:
         models = 4 * (shape.weights + trained * weights)  # the first is the demo's base
         expected = models + 2 * weights * (4 + 8) + len(system.cases.test) * characters
         assert disk_of(system, config, shape, COUNTED, once) == expected
+
+
+def test_prompts_are_as_long_as_those_that_are_played(tmp_path: Path) -> None:
+    from ghar.envs import system as systems
+    from ghar.envs.records import Records
+
+    counted, once = replace(COUNTED, longest=900), {"label_sft": replace(COUNTED, longest=200)}
+    system = systems.build(Records(load([*SMALL, f"data.cache={tmp_path}"])))
+    for names, updates, longest in (
+        ("label_sft", 0, 200), ("label_sft,scripted", 0, 200), ("label_sft", 1, 900), ("label_sft,ghar_base", 0, 900),
+    ):  # fmt: skip
+        config = load([*SMALL, f"eval.variants=[{names}]", f"trainer.rl.updates={updates}"])
+        assert longest_played(system, config, counted, once) == longest
+    assert longest_played(system, load([*SMALL]), counted, {"label_sft": replace(COUNTED, longest=1000)}) == 1000
 
 
 def test_an_evaluation_after_rl_holds_the_weights_that_adapters_are_folded_into() -> None:
