@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+import yaml
 from sklearn.metrics import f1_score, roc_auc_score
 
 from ghar.config import Config
@@ -23,11 +24,13 @@ from ghar.metrics.runfolder import RunFolder
 from ghar.metrics.seeds import drawn_over_seeds
 from ghar.trainers.runs.resume import as_yaml, open_run
 from ghar.trainers.study.jobs import fork
-from ghar.trainers.study.metrics import bounds_of, number_of
+from ghar.trainers.study.metrics import bounds_of, check_metric, number_of
 from ghar.trainers.study.numbers import FinishedCell, Results, table_of
 from ghar.trainers.study.schema import Study, StudyRow, StudyRun, StudyTable
 from ghar.trainers.study.translate import translation
 from ghar.trainers.study.verify import by_sklearn
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_number_of_days_stands_for_the_answer_of_its_rank() -> None:
@@ -253,6 +256,19 @@ def source_run(path: Path, config: Config) -> Path:
         (path / "checkpoints" / name / "config.json").write_text(name)
     (path / "checkpoints" / "lessons.npz").write_bytes(b"lessons")
     return path
+
+
+def test_published_numbers_are_on_the_scale_of_ours() -> None:
+    """Shares and no percentages, of metrics that a study knows: of an unknown one no number would ever be printed."""
+    entries = yaml.safe_load((ROOT / "conf" / "study" / "_published.yaml").read_text())
+    for entry, content in entries.items():
+        for cells in (content.get("cells") or {}, *(content.get("models") or {}).values()):
+            for row, columns in cells.items():
+                for column, value in columns.items():
+                    metric = column.partition("/")[2]
+                    check_metric(metric)
+                    low, high = bounds_of(metric)
+                    assert low <= value <= high, (entry, row, column)
 
 
 def test_a_run_starts_from_anothers_base_and_sft_and_nothing_after(tmp_path: Path) -> None:
