@@ -19,6 +19,7 @@ from ghar.data.cohort import Cohort, Sample, Visit
 from ghar.data.groups import KINDS, groups_of
 from ghar.errors import BadInput
 from ghar.launch.entry import load
+from ghar.metrics.clinical import length_of_stay, risk
 from ghar.metrics.policy import policy_summary
 from ghar.metrics.runfolder import RunFolder
 from ghar.metrics.seeds import drawn_over_seeds
@@ -243,6 +244,25 @@ def test_graphwalkers_numbers_agree_with_scikit_learn(classes: int) -> None:
     if classes == 2:
         each = [f1_score(truth, shares[:, 1] >= cut) for cut in np.unique(shares[:, 1])]
         assert number_of("f1_best_on_test", frame, labels)(whole)[0] == pytest.approx(max(each))
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_study_has_the_numbers_of_graphwalkers_report_of_half_readable_replies(classes: int) -> None:
+    """Who is silent is at the wrong end in both, and gains nothing by it."""
+    rng = np.random.default_rng(5)
+    labels, truth = tuple("abc"[:classes]), rng.integers(classes, size=90)
+    drawn = rng.dirichlet(np.ones(classes), 90).tolist()
+    shares = [None if lost else row for lost, row in zip(rng.random(90) < 0.4, drawn, strict=True)]
+    frame = pl.DataFrame({
+        "sample_id": [str(i) for i in range(90)], "subject_id": [str(i) for i in range(90)],
+        "label": [labels[i] for i in truth], "prediction": [None if row is None else labels[0] for row in shares],
+    }).with_columns(pl.Series("probabilities", shares))  # fmt: skip
+    if classes == 2:
+        given = [None if row is None else row[1] for row in shares]
+        name, report = "f1_best_on_test", risk(truth.tolist(), given, 0.5, patients=None, resamples=5)["best_f1"]
+    else:
+        name, report = "micro_auroc", length_of_stay(truth.tolist(), shares, 3, patients=None, resamples=5)["mi_roc"]
+    assert number_of(name, frame, labels)(np.ones((1, 90)))[0] == pytest.approx(report.value)
 
 
 def source_run(path: Path, config: Config) -> Path:
