@@ -11,6 +11,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 EVERY = 30.0  # seconds between two lines of a step, where no bar can be shown
+TERMINAL_WIDTH = 100  # columns of sentences and tables that are printed
 _under_way: dict[str, Callable[..., None]] = {}  # `advance` of each step, by description
 
 

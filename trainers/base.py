@@ -23,7 +23,7 @@ from ghar.llm.models import load_configured, load_pretrained, untrained
 from ghar.llm.tokens import Tokenizer, count_tokens
 from ghar.metrics.model_size import replies_in_words
 from ghar.metrics.runfolder import RunFolder
-from ghar.progress import track
+from ghar.progress import TERMINAL_WIDTH, track
 from ghar.trainers.base_replies import compare_replies
 from ghar.trainers.runs.distributed import main_first, on_main
 from ghar.trainers.runs.manifest import fault
@@ -36,7 +36,6 @@ TEXTS = 500  # episodes whose prompts the tokenizer is made from
 LR = 4e-3
 ORDER = "one by one"  # how exercises are drawn; equal ones stood in one step for two days (c99139e0)
 AT_ONCE = 1000  # episodes tokenised together
-COLUMNS = 100  # of a terminal
 PACKAGED = "Base model of the package; trainer.base.seed={seed} makes it again."
 
 Log = Callable[[Mapping[str, Any]], None]
@@ -166,7 +165,7 @@ def build_base(config: Config, practice: DemoPretraining, log: Log) -> tuple[Any
     trained: Any = result.model
     trained.config.base_replies = replies = on_main(lambda: compare_replies(trained, tokenizer, by_role))
     about = f"Base model, of its exercises right: {replies_in_words(replies)}"
-    on_main(lambda: print(textwrap.fill(about, COLUMNS, subsequent_indent="  ")))
+    on_main(lambda: print(textwrap.fill(about, TERMINAL_WIDTH, subsequent_indent="  ")))
     return trained, tokenizer
 
 

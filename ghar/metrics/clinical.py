@@ -34,7 +34,7 @@ def risk(
     Numbers that the labels leave undefined are left out. Raises BadInput for unequal lengths, other labels than 0 and
     1, scores outside 0..1, and no samples.
     """
-    truth, score = _binary(labels, scores)
+    truth, score = class_1_scores(labels, scores)
     areas, best = one_against_rest(truth, score), best_f1(truth, score)
     flags = score >= threshold
 
@@ -51,7 +51,7 @@ def risk(
 def best_threshold(labels: Sequence[int], scores: Sequence[float | None]) -> float:
     """The score at or above which to say yes for the highest F1 of class 1, the highest such score among equals; 0.5
     without positives. To be chosen on validation samples. Raises BadInput as `risk`."""
-    truth, score = _binary(labels, scores)
+    truth, score = class_1_scores(labels, scores)
     if not truth.any():
         return 0.5
     return float(best_f1(truth, score)(np.ones((1, len(truth))))[1][0])
@@ -72,7 +72,7 @@ def length_of_stay(
     lengths and no samples.
     """
     truth = _checked_labels(labels, len(probabilities), classes)
-    table = np.stack([_row(row, truth[i], classes, i) for i, row in enumerate(probabilities)])
+    table = class_scores(truth, probabilities, classes)
     one_hot = truth[:, None] == np.arange(classes)
     curves = [one_against_rest(one_hot[:, c], table[:, c]) for c in range(classes)]
     pooled = one_against_rest(one_hot.ravel(), table.ravel())
@@ -84,8 +84,10 @@ def length_of_stay(
     return spreads(statistic, len(truth), patients=patients, seed=seed, resamples=resamples)
 
 
-def _binary(labels: Sequence[int], scores: Sequence[float | None]) -> tuple[np.ndarray, np.ndarray]:
-    """bool [n] and float [n]; a missing score is one beyond the wrong end."""
+def class_1_scores(
+    labels: Sequence[int], scores: Sequence[float | None]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Whether each label is class 1, bool [n], and its score, float [n]; a missing one lies beyond the wrong end."""
     truth = _checked_labels(labels, len(scores), 2).astype(bool)
     score = np.array([(-1.0 if y else 2.0) if s is None else s for s, y in zip(scores, truth, strict=True)])
     given = np.array([s is not None for s in scores])
@@ -103,6 +105,13 @@ def _checked_labels(labels: Sequence[int], predictions: int, classes: int) -> np
     if truth.min() < 0 or truth.max() >= classes:
         raise BadInput(f"Labels run from {truth.min()} to {truth.max()}, the task has classes 0 to {classes - 1}.")
     return truth
+
+
+def class_scores(
+    labels: Sequence[int] | np.ndarray, probabilities: Sequence[Sequence[float] | None], classes: int
+) -> np.ndarray:
+    """float [n, classes]: the score of each class of each sample; one without an answer is ranked at the wrong end."""
+    return np.stack([_row(row, labels[i], classes, i) for i, row in enumerate(probabilities)])
 
 
 def _row(row: Sequence[float] | None, label: int, classes: int, number: int) -> np.ndarray:

@@ -95,6 +95,30 @@ def test_a_weighted_mean_is_the_mean_over_tokens_turns_or_sequences(episodes: li
         assert weighted(x, weights, weights.sum().item()).item() == pytest.approx(value, abs=1e-5)
 
 
+@settings(max_examples=60)
+@given(st.lists(st.lists(st.lists(st.tuples(st.floats(-3, 3), st.booleans()), min_size=1, max_size=4), min_size=1)))
+def test_turns_and_sequences_are_shared_out_among_open_tokens(
+    episodes: list[list[list[tuple[float, bool]]]],
+) -> None:
+    """Each is the mean over those that have an open token of the mean over these, taken one after the other."""
+
+    def mean_of_means(groups: list[list[tuple[float, bool]]]) -> float:
+        means = [[x for x, is_open in group if is_open] for group in groups]
+        each = [math.fsum(own) / len(own) for own in means if own]
+        return math.fsum(each) / len(each) if each else 0.0
+
+    expected = {
+        "turn": mean_of_means([turn for turns in episodes for turn in turns]),
+        "sequence": mean_of_means([[token for turn in turns for token in turn] for turns in episodes]),
+    }
+    table = [(e, 100 * e + k, *token) for e, turns in enumerate(episodes) for k, t in enumerate(turns) for token in t]
+    sequence, turn, x, is_open = (torch.tensor([row[i] for row in table]) for i in range(4))
+    for aggregate, value in expected.items():
+        weights = token_weights(turn.long(), sequence.long(), aggregate, is_open.bool())  # type: ignore[arg-type]
+        total = weights.sum().item() or 1.0
+        assert weighted(x, weights, total).item() == pytest.approx(value, abs=1e-5)
+
+
 @settings(max_examples=40)
 @given(numbers, st.integers(1, 5))
 def test_micro_batches_add_up(rows: list[tuple], size: int) -> None:

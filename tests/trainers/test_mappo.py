@@ -199,7 +199,8 @@ def test_micro_batch_budget_changes_nothing(changes):
 
 @pytest.mark.parametrize("aggregate", ["token", "turn", "sequence"])
 def test_the_loss_is_the_mean_over_what_counts_alike(aggregate):
-    """One minibatch at ratio one: the policy loss is minus the mean advantage, taken by a loop over the episodes."""
+    """One minibatch at ratio one: the policy loss is minus the mean advantage, taken by a loop over the episodes. Of
+    replies and episodes the tokens count that were chosen: the second one of an option follows from the first."""
     actor = perturb(make_actor())
     traj = play(actor, 8, np.random.default_rng(0))
     rows = list(traj.rows())
@@ -208,11 +209,72 @@ def test_the_loss_is_the_mean_over_what_counts_alike(aggregate):
     groups: dict[int, list[float]] = {}
     for i, row in enumerate(rows):
         group = {"token": 0, "turn": i, "sequence": i // 2}[aggregate]
-        groups.setdefault(group, []).extend(advantages.pop(0) for _ in row.tokens[row.prompt :])
+        own = [advantages.pop(0) for _ in row.tokens[row.prompt :]]
+        groups.setdefault(group, []).extend(own[:1] if row.choice_ids and aggregate != "token" else own)
     expected = -np.mean([np.mean(members) for members in groups.values()])
     still = torch.optim.SGD(actor.parameters(), 0.0)
     report = update(actor, still, traj, config, np.random.default_rng(0))
     assert report["loss/policy"] == pytest.approx(expected, abs=1e-5)
+
+
+LONG = ((5, 6, 7, 8, 9, 10, 11), (12, 13), (12, 14, 15))  # several tokens may follow at two places, one elsewhere
+
+
+@pytest.mark.parametrize("aggregate", ["token", "turn", "sequence"])
+def test_the_gradient_is_that_of_a_slow_loop_over_decisions(aggregate):
+    """Of the mean advantage of replies (episodes): each the mean over its tokens that were chosen among several, whose
+    log-probs are computed one by one. A long option counts as much as a short one; the advantages' mean is 0."""
+    actor, rng = perturb(make_actor()), np.random.default_rng(3)
+    played, rewards = [], []
+    for i in range(6):
+        whole = LONG[i % 3]
+        first = Completion("", (1, 2, 3 + i), whole, logprobs_of(actor, (1, 2, 3 + i), whole, LONG), LONG)
+        second = sample(actor, [4, 8 + i], (), 1 + i % 2, rng)
+        turns = (Turn("top", "predict", 0, 0, first, True), Turn("top", "rewrite", 1, 0, second, True))
+        played.append(Episode(f"s{i}", 0, Prediction(0), turns))
+        rewards.append(EpisodeReward({}, 0.0, ({"orm": float(rng.normal())}, {"orm": float(rng.normal())}), "shared"))
+    traj = build(played, rewards)
+    rows = list(traj.rows())
+    config = replace(CONFIG, epochs=1, minibatches=1, value_coef=0.0, max_grad_norm=1e9, aggregate=aggregate)
+    advantages = prepare(actor, rows, traj, config)[0].advantages.tolist()
+    groups: dict[int, list[tuple[float, torch.Tensor]]] = {}
+    for i, row in enumerate(rows):
+        context, reply = row.tokens[: row.prompt].tolist(), tuple(row.tokens[row.prompt :].tolist())
+        for n, token in enumerate(reply):
+            advantage, allowed = advantages.pop(0), allowed_at(row.choice_ids, reply[:n])
+            line = actor.model(input_ids=torch.tensor([[*context, *reply[:n]]])).logits[0, -1]
+            logp = line[list(allowed)].log_softmax(0)[list(allowed).index(token)]
+            group = {"token": 0, "turn": i, "sequence": i // 2}[aggregate]
+            if aggregate == "token" or len(allowed) > 1:
+                groups.setdefault(group, []).append((advantage, logp))
+    means = [sum(a * logp for a, logp in own) / len(own) for own in groups.values()]
+    slow = torch.stack(means).mean()  # type: ignore[arg-type]
+    level = np.mean([np.mean([a for a, _ in own]) for own in groups.values()])
+    assert level == pytest.approx(0.0, abs=1e-5)
+    weights = list(actor.model.parameters())
+    gradients = torch.autograd.grad(slow, weights, allow_unused=True)
+    before = [weight.detach().clone() for weight in weights]
+    update(actor, torch.optim.SGD(actor.trainable_parameters(), 1.0), traj, config, np.random.default_rng(0))
+    for weight, old, gradient in zip(weights, before, gradients, strict=True):
+        moved = weight.detach() - old
+        torch.testing.assert_close(moved, torch.zeros_like(old) if gradient is None else gradient, atol=2e-5, rtol=1e-3)
+
+
+def allowed_at(choices: tuple, prefix: tuple[int, ...]) -> tuple[int, ...]:
+    if not choices:
+        return tuple(range(VOCAB))
+    return tuple(sorted({c[len(prefix)] for c in choices if c[: len(prefix)] == prefix and len(c) > len(prefix)}))
+
+
+@torch.no_grad()
+def logprobs_of(
+    actor: ActorCritic, prompt: tuple[int, ...], reply: tuple[int, ...], choices: tuple
+) -> tuple[float, ...]:
+    """Of each token of a reply among those that the choices allow."""
+    lines = [actor.model(input_ids=torch.tensor([[*prompt, *reply[:n]]])).logits[0, -1] for n in range(len(reply))]
+    allowed = [list(allowed_at(choices, reply[:n])) for n in range(len(reply))]
+    pairs = zip(lines, allowed, reply, strict=True)
+    return tuple(float(line[ids].log_softmax(0)[ids.index(token)]) for line, ids, token in pairs)
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+import yaml
 from sklearn.metrics import f1_score, roc_auc_score
 
 from ghar.config import Config
@@ -18,16 +19,19 @@ from ghar.data.cohort import Cohort, Sample, Visit
 from ghar.data.groups import KINDS, groups_of
 from ghar.errors import BadInput
 from ghar.launch.entry import load
+from ghar.metrics.clinical import length_of_stay, risk
 from ghar.metrics.policy import policy_summary
 from ghar.metrics.runfolder import RunFolder
 from ghar.metrics.seeds import drawn_over_seeds
 from ghar.trainers.runs.resume import as_yaml, open_run
 from ghar.trainers.study.jobs import fork
-from ghar.trainers.study.metrics import bounds_of, number_of
+from ghar.trainers.study.metrics import bounds_of, check_metric, number_of
 from ghar.trainers.study.numbers import FinishedCell, Results, table_of
 from ghar.trainers.study.schema import Study, StudyRow, StudyRun, StudyTable
 from ghar.trainers.study.translate import translation
 from ghar.trainers.study.verify import by_sklearn
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_number_of_days_stands_for_the_answer_of_its_rank() -> None:
@@ -242,6 +246,25 @@ def test_graphwalkers_numbers_agree_with_scikit_learn(classes: int) -> None:
         assert number_of("f1_best_on_test", frame, labels)(whole)[0] == pytest.approx(max(each))
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_study_has_the_numbers_of_graphwalkers_report_of_half_readable_replies(classes: int) -> None:
+    """Who is silent is at the wrong end in both, and gains nothing by it."""
+    rng = np.random.default_rng(5)
+    labels, truth = tuple("abc"[:classes]), rng.integers(classes, size=90)
+    drawn = rng.dirichlet(np.ones(classes), 90).tolist()
+    shares = [None if lost else row for lost, row in zip(rng.random(90) < 0.4, drawn, strict=True)]
+    frame = pl.DataFrame({
+        "sample_id": [str(i) for i in range(90)], "subject_id": [str(i) for i in range(90)],
+        "label": [labels[i] for i in truth], "prediction": [None if row is None else labels[0] for row in shares],
+    }).with_columns(pl.Series("probabilities", shares))  # fmt: skip
+    if classes == 2:
+        given = [None if row is None else row[1] for row in shares]
+        name, report = "f1_best_on_test", risk(truth.tolist(), given, 0.5, patients=None, resamples=5)["best_f1"]
+    else:
+        name, report = "micro_auroc", length_of_stay(truth.tolist(), shares, 3, patients=None, resamples=5)["mi_roc"]
+    assert number_of(name, frame, labels)(np.ones((1, 90)))[0] == pytest.approx(report.value)
+
+
 def source_run(path: Path, config: Config) -> Path:
     """A run folder as it is after RL, with files in place of weights."""
     folder = RunFolder.open(path)
@@ -253,6 +276,19 @@ def source_run(path: Path, config: Config) -> Path:
         (path / "checkpoints" / name / "config.json").write_text(name)
     (path / "checkpoints" / "lessons.npz").write_bytes(b"lessons")
     return path
+
+
+def test_published_numbers_are_on_the_scale_of_ours() -> None:
+    """Shares and no percentages, of metrics that a study knows: of an unknown one no number would ever be printed."""
+    entries = yaml.safe_load((ROOT / "conf" / "study" / "_published.yaml").read_text())
+    for entry, content in entries.items():
+        for cells in (content.get("cells") or {}, *(content.get("models") or {}).values()):
+            for row, columns in cells.items():
+                for column, value in columns.items():
+                    metric = column.partition("/")[2]
+                    check_metric(metric)
+                    low, high = bounds_of(metric)
+                    assert low <= value <= high, (entry, row, column)
 
 
 def test_a_run_starts_from_anothers_base_and_sft_and_nothing_after(tmp_path: Path) -> None:

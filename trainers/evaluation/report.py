@@ -15,11 +15,11 @@ from ghar.metrics.report import write_report
 from ghar.metrics.runfolder import RunFolder
 from ghar.metrics.style import ReportSection, ReportStyle
 from ghar.metrics.upper_bounds import base_in_words, in_words
+from ghar.progress import TERMINAL_WIDTH
 from ghar.trainers.evaluation.leakage import in_words as in_sentences
 from ghar.trainers.evaluation.leakage import section
 
 COLUMNS = ("accuracy", "macro_f1", "f1", "auroc", "reward", "retrieval_rate", "iterations", "tokens")
-WIDTH = 100  # of a terminal
 COLUMN = 25  # of a number with its interval, and a space
 
 
@@ -65,7 +65,7 @@ def table(summary: Mapping[str, Any]) -> str:
     own = dict.fromkeys(name for numbers in policies.values() for name in numbers.get("own_metrics") or ())
     columns = [name for name in (*own, *COLUMNS) if any(name in numbers for numbers in policies.values())]
     first = max(len(name) for name in policies) + 2
-    fitting = max(1, (WIDTH - first) // COLUMN)
+    fitting = max(1, (TERMINAL_WIDTH - first) // COLUMN)
     lines = []
     for start in range(0, len(columns), fitting):
         some = columns[start : start + fitting]
@@ -88,7 +88,7 @@ def table(summary: Mapping[str, Any]) -> str:
         prose += [f"{state}: {v['about']}: {v['sentence']}" for v in state_verdicts]
     if summary["generated"]:
         prose.append("These patients are generated; the numbers say nothing about real ones.")
-    lines += [part for text in prose for part in textwrap.wrap(text, WIDTH, subsequent_indent="  ")]
+    lines += [part for text in prose for part in textwrap.wrap(text, TERMINAL_WIDTH, subsequent_indent="  ")]
     return "\n".join(lines)
 
 

@@ -155,11 +155,13 @@ def whiten(
     traj: Trajectories,
     per_agent: bool = True,
     reduce: Callable[[Array], Array] = lambda sums: sums,
+    weights: Array | None = None,
 ) -> Array:
     """Zero mean, unit variance over trainable tokens, of each agent alone or of all together; float32 [T], 0 elsewhere.
 
-    reduce: adds a small float64 array over all ranks, so that many processes whiten as one would. An agent whose
-    advantages are all equal has nothing to learn from them and gets 0.
+    reduce: adds a small float64 array over all ranks, so that many processes whiten as one would. weights: [N], what
+    each trainable token counts in the policy loss (None: all alike); the mean of the loss is then that of an agent's
+    advantages, 0. An agent whose advantages are all equal has nothing to learn from them and gets 0.
     """
     table = traj.segments
     kept = table.trainable
@@ -168,9 +170,13 @@ def whiten(
     agent = table.agent[kept] if per_agent else np.zeros_like(table.agent[kept])
     group = np.repeat(agent, (table.end - table.start)[kept])
     x = np.asarray(advantages, dtype=np.float64)[index]
-    count, total = reduce(np.stack([np.bincount(group, minlength=groups), np.bincount(group, x, minlength=groups)]))
-    centred = x - (total / np.maximum(count, 1))[group]
-    variance = reduce(np.bincount(group, centred**2, minlength=groups)) / np.maximum(count, 1)
+    own = np.ones(len(x)) if weights is None else weights
+    count, total = reduce(
+        np.stack([np.bincount(group, own, minlength=groups), np.bincount(group, own * x, minlength=groups)])
+    )
+    size = np.where(count > 0, count, 1.0)  # of replies or episodes, an agent's share may be below 1
+    centred = x - (total / size)[group]
+    variance = reduce(np.bincount(group, own * centred**2, minlength=groups)) / size
     out = np.zeros(len(traj.tokens), dtype=np.float32)
     out[index] = centred / np.sqrt(variance + 1e-8)[group]
     return out

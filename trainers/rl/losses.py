@@ -18,17 +18,22 @@ Aggregate = Literal["token", "turn", "sequence"]
 Kl = Literal["k1", "k2", "k3"]
 
 
-def token_weights(turn: Tensor, sequence: Tensor, aggregate: Aggregate) -> Tensor:
+def token_weights(turn: Tensor, sequence: Tensor, aggregate: Aggregate, open_to: Tensor | None = None) -> Tensor:
     """What each trainable token of a batch counts, float32 [N]; turn, sequence: int [N], the reply and episode of each.
 
     token: all alike, so that a reply counts by its length, and a decision of one word next to nothing beside a summary.
     turn: every reply as much as every other, shared out among its tokens. sequence: every episode as much.
     A weighted mean over all tokens is then the mean over tokens, over turns' means or over episodes' means.
+    open_to: bool [N], tokens among which a turn or an episode is shared out, None for all. The others count nothing:
+    the rest of an option, once it is the only one left, has log-prob 0 and no gradient, and would take most of what a
+    long option counts.
     """
     if aggregate == "token":
         return torch.ones(turn.shape, device=turn.device)
-    _, group, size = (turn if aggregate == "turn" else sequence).unique(return_inverse=True, return_counts=True)
-    return (1.0 / size)[group]
+    own = torch.ones(turn.shape, device=turn.device) if open_to is None else open_to.float()
+    _, group = (turn if aggregate == "turn" else sequence).unique(return_inverse=True)
+    size = own.new_zeros(int(group.max()) + 1 if len(group) else 0).index_add_(0, group, own)
+    return own / size[group].clamp(min=1.0)
 
 
 def weighted(x: Tensor, weights: Tensor, denominator: float) -> Tensor:

@@ -131,15 +131,16 @@ def _start_heads(learner: Learner, traj: Trajectories, cfg: MappoConfig) -> None
 def _step(learner: Learner, batches: Sequence[_Part], cfg: MappoConfig) -> dict[str, float]:
     """One optimiser step on micro-batches whose gradients add up; additive diagnostics are summed over processes."""
     device = learner.module.device
-    own = float(sum(targets.weights.double().sum() for *_, targets in batches))
-    weight = float(summed(torch.tensor(own, device=device, dtype=torch.float64)))
+    sizes = [torch.stack([t.weights.double().sum(), t.value_weights.double().sum()]) for *_, t in batches]
+    both = summed(sum(sizes, torch.zeros(2, device=device, dtype=torch.float64)))
+    weight, value_weight = (float(size) or 1.0 for size in both)  # 0: no token was chosen among several
     names = PARTS + (("loss/value",) if cfg.trains_heads else ()) + (("loss/kl",) if cfg.has_kl_loss else ())
     sums = {name: torch.zeros((), device=device) for name in names}  # the same in a process without rows
     ratio_max = torch.zeros((), device=device)
     passes = max(gather(len(batches))) if learner.even else len(batches)
     for i, (rows, trees, targets) in enumerate(batches):
         scores = score(learner, rows, cfg.entropy > 0, trees)
-        loss, parts = total_loss(scores, targets, weight, cfg)
+        loss, parts = total_loss(scores, targets, weight, value_weight, cfg)
         learner.backward(loss, last=i == passes - 1)
         for name in names:
             sums[name] += parts[name].detach()
@@ -163,10 +164,12 @@ def empty_loss(learner: Learner, entropy_gradient: bool) -> Tensor:
     return 0.0 * (scores.logp.sum() + scores.values.sum() + scores.entropy.sum())
 
 
-def total_loss(scores: Scores, targets: Targets, weight: float, cfg: MappoConfig) -> tuple[Tensor, dict[str, Tensor]]:
+def total_loss(
+    scores: Scores, targets: Targets, weight: float, value_weight: float, cfg: MappoConfig
+) -> tuple[Tensor, dict[str, Tensor]]:
     """Eq. 18 with its optional terms, for one micro-batch: L_actor + c_V L_critic + c_KL KL(π || π_ref) - c_H H.
 
-    weight: of all tokens of the whole minibatch, over all micro-batches and processes.
+    weight, value_weight: of all tokens of the whole minibatch, over all micro-batches and processes.
     """
     weights = targets.weights
     base = targets.old if cfg.ratio == "behaviour" else targets.reference
@@ -176,7 +179,8 @@ def total_loss(scores: Scores, targets: Targets, weight: float, cfg: MappoConfig
     parts |= {"loss/policy": policy, "entropy": entropy}
     if cfg.trains_heads:
         clip = cfg.value_clip if cfg.critic_target == "returns" else None
-        value = losses.value_loss(scores.values, targets.values, targets.returns, weights, weight, clip)
+        own = targets.value_weights, value_weight
+        value = losses.value_loss(scores.values, targets.values, targets.returns, *own, clip)
         parts["loss/value"] = value / targets.spread
         total = policy + cfg.value_coef * parts["loss/value"]
     else:

@@ -25,8 +25,9 @@ class MappoConfig:
     ratio="reference" and critic_target="reward": Eqs. 16 and 17 as printed; max_grad_norm: of the global norm.
     importance_cap: C of `losses.truncated_importance`, None where engine and trainer compute the same numbers;
     mismatch_limit: mean |trainer's - engine's log-prob| in nats above which an update stops the run, None: never.
-    aggregate: what counts alike in every loss term and diagnostic, see `losses.token_weights`. Episodes are as long as
-    they are in the batch, whatever part of them a minibatch drew. kl_estimator: see `losses.reference_kl`; "reward"
+    aggregate: what counts alike in every loss term and diagnostic, see `losses.token_weights`. Of replies and episodes
+    only tokens count that were chosen among several, but for the value loss. Episodes are as long as they are in the
+    batch, whatever part of them a minibatch drew. kl_estimator: see `losses.reference_kl`; "reward"
     charges the term to what a turn earns (`ghar.trainers.rl.targets.kl_in_reward`), with no loss of its own.
     critic: "head" on the policy's trunk, trained with it; "own": `ghar.trainers.rl.critic`.
     estimator: "gae" (`rl.credit`), or one of `rl.estimators`, which need no critic: there is then no

@@ -23,6 +23,7 @@ from ghar.trainers.rl.credit import credit, episode_rewards, whiten
 from ghar.trainers.rl.critic import Critic
 from ghar.trainers.rl.critic_baseline import CriticBaseline
 from ghar.trainers.rl.estimators import estimate
+from ghar.trainers.rl.fast.rows import allowed_ids
 from ghar.trainers.rl.settings import MappoConfig
 from ghar.trainers.rl.state import states
 from ghar.trainers.rl.trajectory import Array, Row, Trajectories, spans
@@ -38,7 +39,8 @@ class Targets:
     """What one token's losses are computed from; float32 [N] over trainable tokens, rows in order.
 
     old: log-probs Eq. 16's ratio is taken against: the engine's, or (corrected for the difference by a weight within
-    `advantages`) the trainer's own before the update. weights: what each token counts (`losses.token_weights`).
+    `advantages`) the trainer's own before the update. weights: what each token counts in terms of the policy
+    (`losses.token_weights`); value_weights: in the value loss, where states count before tokens without a choice too.
     """
 
     old: Tensor
@@ -47,6 +49,7 @@ class Targets:
     advantages: Tensor
     returns: Tensor
     weights: Tensor
+    value_weights: Tensor
     spread: float  # variance of all returns, at least 1: the unit the value loss is measured in
 
     def take(self, index: Array) -> Targets:
@@ -59,6 +62,7 @@ class Targets:
             self.advantages[at],
             self.returns[at],
             self.weights[at],
+            self.value_weights[at],
             self.spread,
         )
 
@@ -84,7 +88,8 @@ def prepare(
     if reference is not None and cfg.kl_estimator == "reward":
         traj = kl_in_reward(traj, rows, (old.logp - reference).cpu().numpy(), cfg.kl)
     values, after = _values(actor, old, rows, traj, cfg, critic)
-    advantages, returns = _credited(traj, values, after, cfg)
+    weights = token_weights(rows, traj, cfg.aggregate)
+    advantages, returns = _credited(traj, values, after, cfg, weights)
     device = actor.device
     behaviour = torch.as_tensor(traj.logprobs[index], device=device)
     apart = old.logp - behaviour
@@ -99,7 +104,8 @@ def prepare(
         values=torch.as_tensor(values[index], device=device),
         advantages=weighed,
         returns=torch.as_tensor(returns[index], device=device),
-        weights=_weights(rows, traj, cfg.aggregate).to(device),
+        weights=weights.to(device),
+        value_weights=token_weights(rows, traj, cfg.aggregate, every=True).to(device),
         spread=max(1.0, float(gathered(returns[index][None].astype(np.float64)).var())),
     )
     agents = _per_token([row.agent for row in rows], rows)
@@ -160,8 +166,10 @@ def earned(traj: Trajectories, values: Array, cfg: MappoConfig, after: Array | N
     return credit(traj, values, **how, bootstrap=after)[1]
 
 
-def _credited(traj: Trajectories, values: Array, after: Array, cfg: MappoConfig) -> tuple[Array, Array]:
-    """Advantages as the policy loss takes them, and returns, float32 [T]."""
+def _credited(
+    traj: Trajectories, values: Array, after: Array, cfg: MappoConfig, weights: Tensor
+) -> tuple[Array, Array]:
+    """Advantages as the policy loss takes them, and returns, float32 [T]. weights: of the policy loss, [N]."""
     if cfg.estimator != "gae":
         return estimate(traj, cfg.estimator, gather_rows, _sum_array)
     advantages, returns = credit(
@@ -169,7 +177,7 @@ def _credited(traj: Trajectories, values: Array, after: Array, cfg: MappoConfig)
     )
     if cfg.critic_target == "reward":
         returns = episode_rewards(traj, per_agent=cfg.per_agent)
-    return whiten(advantages, traj, reduce=_sum_array), returns
+    return whiten(advantages, traj, reduce=_sum_array, weights=weights.double().numpy()), returns
 
 
 def _worth(
@@ -182,11 +190,17 @@ def _worth(
     return {"value/mean": float(predictions.mean()), **yardstick.measure(np.array(numbers).T, predictions, returns)}
 
 
-def _weights(rows: Sequence[Row], traj: Trajectories, aggregate: losses.Aggregate) -> Tensor:
-    """float32 [N]: what each token counts; every episode lies in one process as a whole."""
+def token_weights(
+    rows: Sequence[Row], traj: Trajectories, aggregate: losses.Aggregate, every: bool = False
+) -> Tensor:
+    """float32 [N]: what each token counts; every episode lies in one process as a whole. every: of turns and episodes
+    all tokens count, not only those that were chosen among several."""
     turn = _per_token([row.index for row in rows], rows)
     episode = _per_token([int(traj.segments.episode[2 * row.index]) for row in rows], rows)
-    return losses.token_weights(torch.as_tensor(turn), torch.as_tensor(episode), aggregate)
+    chosen = None
+    if not every:
+        chosen = torch.tensor([len(ids) != 1 for row in rows for ids in allowed_ids(row)], dtype=torch.bool)
+    return losses.token_weights(torch.as_tensor(turn), torch.as_tensor(episode), aggregate, chosen)
 
 
 def _guarded(

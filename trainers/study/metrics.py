@@ -19,7 +19,7 @@ from ghar.errors import BadInput
 from ghar.metrics.answers import FEWEST, too_few
 from ghar.metrics.bootstrap import ratio
 from ghar.metrics.calibration import BINS, ECE, calibration_statistic
-from ghar.metrics.clinical import best_f1
+from ghar.metrics.clinical import best_f1, class_1_scores, class_scores
 from ghar.metrics.scores import cells_of, from_confusion, from_scores, one_against_rest
 
 Number = Callable[[np.ndarray], np.ndarray]  # weights [r, n] -> [r]
@@ -34,10 +34,10 @@ SHARES = ("retrieval_rate", "options_f1", *LIKENESS)  # of `MEANS`, those that e
 BOUNDLESS = ("reward", "entropy_drop")  # of `MEANS`, those that may be of any size and sign
 CONFUSION = ("balanced_accuracy", "macro_f1", "sensitivity", "specificity")
 SCORES = ("auroc", "auprc")
-PAPERS = ("micro_auroc", "f1_best_on_test")  # of GraphWalker's tables; the second's threshold looks at the test's truth
+# Of GraphWalker's tables, who is silent ranked at the wrong end; the second's threshold looks at the test's truth.
+PAPERS = ("micro_auroc", "f1_best_on_test")
 # Whose rule on too few patients holds for it.
 LIKE = {"micro_auroc": "auroc", "f1_best_on_test": "sensitivity", "weighted_f1": "macro_f1"}
-OF_ALL_LABELS = (*SCORES, "micro_auroc")  # of the probabilities of every label, any number of labels
 CALIBRATION = ("brier", ECE)  # of the samples that have probabilities, as in a report
 AT_VALID = ("f1_at_valid", "sensitivity_at_valid", "specificity_at_valid")  # threshold chosen on validation samples
 NAMES = ("accuracy", "readable", "f1", "weighted_f1", *CONFUSION, *SCORES, *PAPERS, *CALIBRATION, *MEANS,
@@ -123,8 +123,10 @@ def number_of(metric: str, frame: pl.DataFrame, labels: Sequence[str]) -> Number
         return _weighted_f1(truth, guess, len(labels))
     if name in CALIBRATION:
         return _calibration(name, frame, truth)
-    if name in OF_ALL_LABELS:
-        return _of_all_labels(name, truth, _scores(frame, len(labels)))
+    if name in SCORES:
+        return _areas(name, truth, _scores(frame, len(labels)))
+    if name == "micro_auroc":
+        return _micro_auroc(truth, _given(frame), len(labels))
     if len(labels) != 2:
         raise BadInput(f"{title_of(metric)} is of two classes, and the task has {len(labels)}")
     return _of_two_classes(name, parameter, frame, truth == 1, _scores(frame, 2)[:, 1], guess)
@@ -140,14 +142,17 @@ def _column(metric: str, frame: pl.DataFrame) -> pl.Series:
     return frame[MEANS[name]]
 
 
-def _of_all_labels(name: str, truth: np.ndarray, scores: np.ndarray) -> Number:
-    """A metric of `OF_ALL_LABELS`. truth: indices, [N]; scores: probabilities, [N, labels]."""
-    labels = scores.shape[1]
-    if name in SCORES:
-        if len(set(truth.tolist())) < 2:
-            raise BadInput(f"one class only among {len(truth)} samples")
-        areas = from_scores(truth, scores)
-        return lambda weights: areas(weights)[name]
+def _areas(name: str, truth: np.ndarray, scores: np.ndarray) -> Number:
+    """A metric of `SCORES`. truth: indices, [N]; scores: probabilities, [N, labels]."""
+    if len(set(truth.tolist())) < 2:
+        raise BadInput(f"one class only among {len(truth)} samples")
+    areas = from_scores(truth, scores)
+    return lambda weights: areas(weights)[name]
+
+
+def _micro_auroc(truth: np.ndarray, given: Sequence[Sequence[float] | None], labels: int) -> Number:
+    """AUROC of all (sample, label) pairs together. truth: indices, [N]; given: probabilities."""
+    scores = class_scores(truth, given, labels)
     each = one_against_rest(np.eye(labels, dtype=bool)[truth].ravel(), scores.ravel())
     return lambda weights: each(np.repeat(weights, labels, axis=1))[0]
 
@@ -155,10 +160,9 @@ def _of_all_labels(name: str, truth: np.ndarray, scores: np.ndarray) -> Number:
 def _calibration(name: str, frame: pl.DataFrame, truth: np.ndarray) -> Number:
     """Of the samples that have probabilities: one without says nothing about its confidence (ghar.metrics.calibration).
     truth: indices, [N]."""
-    given = frame["probabilities"].is_not_null().to_numpy()
-    if not given.any():
-        raise BadInput(NO_PROBABILITIES)
-    statistic = calibration_statistic(truth[given].tolist(), np.array(frame["probabilities"].drop_nulls().to_list()))
+    shares = _given(frame)
+    given = np.array([row is not None for row in shares])
+    statistic = calibration_statistic(truth[given].tolist(), np.array([row for row in shares if row is not None]))
     return lambda weights: statistic(weights[:, given])[name]
 
 
@@ -179,7 +183,8 @@ def _of_two_classes(
         acted = np.where(given, scores >= float(parameter), guess == 1)
         return _net_benefit(positive, acted, float(parameter))
     if name == "f1_best_on_test":
-        best = best_f1(positive, scores)
+        rows = _given(frame)
+        best = best_f1(*class_1_scores(positive.astype(int).tolist(), [row and min(1.0, row[1]) for row in rows]))
         return lambda weights: best(weights)[0]
     answered = np.where(guess < 0, ~positive, guess == 1)
     guessed = np.where(given, scores >= _threshold(frame), answered)
@@ -223,10 +228,15 @@ def _indices(values: pl.Series, labels: Sequence[str]) -> np.ndarray:
 
 def _scores(frame: pl.DataFrame, classes: int) -> np.ndarray:
     """Label probabilities; a sample without any, among others that have them, knows nothing."""
+    return np.array([[1 / classes] * classes if row is None else row for row in _given(frame)])
+
+
+def _given(frame: pl.DataFrame) -> list[list[float] | None]:
+    """Label probabilities, None where a sample has none. BadInput where all are so."""
     rows = frame["probabilities"].to_list()
     if all(row is None for row in rows):
         raise BadInput(NO_PROBABILITIES)
-    return np.array([[1 / classes] * classes if row is None else row for row in rows])
+    return rows
 
 
 def _of_confusion(truth: np.ndarray, guess: np.ndarray, classes: int, name: str) -> Number:
