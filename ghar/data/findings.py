@@ -41,6 +41,7 @@ LABS: tuple[tuple[SourceColumns, str, str, str], ...] = (  # table, item, unit
     (EICU, "lab", "labname", "labmeasurenamesystem"),
 )
 RANGES = ("ref_range_lower", "ref_range_upper")
+NO_RESULT = r"^$|^HOLD\b"  # a tube that was kept: "HOLD.  DISCARD GREATER THAN 4 HOURS OLD."
 LONGEST = 60  # letters of a result in words; remarks of laboratories go on for lines
 FLUIDS = (MIMIC4, "hosp/d_labitems"), (MIMIC3, "d_labitems")
 OF_BLOOD = ("VITAL/glucose", "VITAL/ph")  # copies of laboratory results among the vital signs
@@ -50,6 +51,7 @@ ITEMS, KINDS = "items", "admissions"  # files of `record_facts`
 TEXT, NUMBER = pl.String(), pl.Float64()
 ITEM_TYPES = {"code": TEXT, "unit": TEXT, "low": NUMBER, "high": NUMBER, "fluid": TEXT}
 KIND_TYPES = {"visit_id": pl.Int64(), "kind": TEXT}
+ASKED = {"sample": pl.Int64(), "subject_id": pl.Int64(), "visit_id": pl.Int64(), "start": TIME, "until": TIME}
 LOOKED_AT = 5_000_000  # rows of results that tell units and reference ranges of items
 
 
@@ -71,8 +73,12 @@ def with_findings(samples: Sequence[Sample], cohort: Cohort, root: Path | None) 
     folder with `record_facts`, for kinds of admission, units and reference ranges; None for any other MEDS folder,
     whose events say the first two. Older visits have no values.
     """
-    newest = [(i, s.history[-1].visit_id, s.prediction_time) for i, s in enumerate(samples) if s.history]
-    asked = pl.LazyFrame(newest, {"sample": pl.Int64, "visit_id": pl.Int64, "until": TIME}, orient="row")
+    newest = [
+        (i, s.subject_id, s.history[-1].visit_id, s.history[-1].start, s.prediction_time)
+        for i, s in enumerate(samples)
+        if s.history
+    ]
+    asked = pl.LazyFrame(newest, ASKED, orient="row")
     values = _values(cohort, asked, {} if root is None else lab_items(root))
     about = _Descriptions(cohort, _kinds_of_events(cohort) if root is None else _kinds(root))
     shared: dict[tuple[int, str], tuple[Visit, Visit]] = {}  # by id() and words: many samples show an older visit
@@ -139,18 +145,29 @@ def _day(visit: Visit, sample: Sample) -> str | None:
 
 
 def _values(cohort: Cohort, asked: pl.LazyFrame, items: Mapping[str, Item]) -> dict[int, list[str]]:
-    """Number of the sample -> newest value of each item: results out of range, vital signs, other results."""
+    """Number of the sample -> newest value of each item: results out of range, vital signs, other results.
+
+    A result that its source gives to no stay is one of the stay in which it was taken: of MIMIC-IV's demo 796 are such.
+    """
     measured = pl.col("code").str.contains("^(LAB|VITAL|LOINC)/") & ~pl.col("code").is_in(OF_BLOOD)
     words = pl.col("text_value").str.strip_chars(" _.")  # "___" stands for what was taken out
-    has_value = pl.col("numeric_value").is_not_null() | ~words.is_in(["", "HOLD"])  # HOLD: a tube that was kept
+    has_value = pl.col("numeric_value").is_not_null() | ~words.str.contains(NO_RESULT)
     events = cohort.scan()
-    gases = events.filter(pl.col("code").is_in(GASES)).select("visit_id", "time", code=pl.lit(SATURATION)).unique()
+    own = ["subject_id", "visit_id", "time"]
+    gases = events.filter(pl.col("code").is_in(GASES)).select(*own, code=pl.lit(SATURATION)).unique()
     unit = pl.col("unit") if "unit" in events.collect_schema() else pl.lit(None, pl.String)  # of a MEDS folder
-    rows = (
+    taken = (
         events.filter(measured & has_value)
-        .join(gases, on=["visit_id", "time", "code"], how="anti", maintain_order="left")
-        .select("visit_id", "code", "time", "recorded", "numeric_value", "text_value", unit=unit)
-        .join(asked, on="visit_id", how="inner", maintain_order="left")
+        .join(gases, on=[*own, "code"], how="anti", nulls_equal=True, maintain_order="left")
+        .select(*own, "code", "recorded", "numeric_value", "text_value", unit=unit)
+    )
+    placed = taken.join(asked.drop("subject_id"), on="visit_id", how="inner", maintain_order="left")
+    spans = asked.join(cohort.visits.lazy().select("visit_id", "end"), on="visit_id", how="left").drop("visit_id")
+    loose = taken.filter(pl.col("visit_id").is_null()).drop("visit_id")
+    loose = loose.join(spans, on="subject_id", how="inner", maintain_order="left")
+    inside = pl.col("time").is_between("start", pl.coalesce("end", "until"))
+    rows = (
+        pl.concat([placed, loose.filter(inside)], how="diagonal")
         .filter((pl.col("recorded") <= pl.col("until")) & (pl.col("time") <= pl.col("until")))
         .group_by("sample", "code")
         .agg(pl.col("numeric_value", "text_value", "unit").sort_by("time", "recorded", maintain_order=True).last())

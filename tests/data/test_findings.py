@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import polars as pl
@@ -82,6 +83,27 @@ def test_an_item_of_another_fluid_is_another_item_by_name(charts: Path) -> None:
     }  # fmt: skip
     items.write_text("itemid,label\n50912,pH\n51478,pH\n")  # a hospital's copy without the column
     assert {name for code, name in read_mimic4(charts).names().items() if code.startswith("LAB/")} == {"pH"}
+
+
+def test_a_result_without_an_admission_belongs_to_the_stay_in_which_it_was_taken(charts: Path) -> None:
+    """38 stays of the MIMIC-IV demo have such results: of stay 22595853 the albumin and seven others were not shown."""
+    rows = [
+        "5,1,,50862,2150-01-01 12:00:00,2150-01-01 13:00:00,3.1,3.1,g/dL,3.5,5.2,",
+        "6,1,,50912,2150-01-02 06:30:00,2150-01-02 07:10:00,2.6,2.6,mg/dL,0.4,1.1,",
+        "7,1,,50862,2150-01-01 09:00:00,2150-01-01 09:30:00,9.9,9.9,g/dL,3.5,5.2,",  # before the stay
+        "8,1,,50862,2150-02-01 09:00:00,2150-02-01 09:30:00,8.8,8.8,g/dL,3.5,5.2,",  # after it
+        "9,1,,50817,2150-01-02 05:00:00,2150-01-02 05:30:00,37,37,%,,,",
+        "10,1,90,50933,2150-01-02 05:00:00,2150-01-02 05:30:00,,,,,,HOLD.  DISCARD GREATER THAN 4 HOURS OLD.",
+    ]
+    with (charts / "hosp/labevents.csv").open("a") as table:
+        table.write("\n".join(rows) + "\n")
+    cohort = read_mimic4(charts)
+    [sample] = [s for s in make_samples(cohort, "dec", leakage="strict")[1] if s.visit_id == 90]
+    [shown] = with_findings([sample], cohort, charts)
+    names = ("Creatinine 2.6 mg/dL (high)", "50862 3.1 g/dL (low)", "50817 37 %", "Glucose (urine) NEG.")
+    assert sorted(shown.history[0].values) == sorted(names)
+    later = replace(sample, prediction_time=sample.prediction_time + timedelta(days=90))
+    assert not any("8.8" in value for value in with_findings([later], cohort, charts)[0].history[0].values)
 
 
 def test_the_saturation_of_a_blood_gas_is_no_vital_sign(charts: Path) -> None:
