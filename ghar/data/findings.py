@@ -23,7 +23,7 @@ from ghar.data.readers.mimic import with_fluid
 from ghar.data.readers.mimic3_columns import MIMIC3
 from ghar.data.readers.mimic4_columns import MIMIC4
 from ghar.data.readers.tables import columns_of, find_table
-from ghar.data.readers.units import HOUSE
+from ghar.data.readers.units import HOUSE, SPELLINGS, unit_factors
 from ghar.data.readers.vitals import VARIABLES
 from ghar.data.visit_codes import Visit
 
@@ -225,10 +225,12 @@ def has_facts(root: Path) -> bool:
 
 
 def lab_items(root: Path) -> dict[str, Item]:
-    """Code -> the unit that most of an item's results have, and the median of their reference ranges.
+    """Code -> the unit of an item's results, and the median of their reference ranges.
 
-    Of an item in the house's unit (units.py) only results in that unit count, of one without a unit (INR) all of them.
-    MIMIC-III and eICU have no ranges.
+    An item of the table of units (units.py) is in the house's unit, and only results in that unit have a say in its range;
+    of one without a unit (INR) all of them. Where the results of any other item stand in several units, a number alone
+    does not tell in which: no unit is said, and no range but one that all of them have. MIMIC-III and eICU have no
+    ranges.
     """
     if has_facts(root):
         rows = scan(root / f"{ITEMS}.parquet", ITEM_TYPES, {}).collect()
@@ -252,11 +254,32 @@ def lab_items(root: Path) -> dict[str, Item]:
         .agg(pl.len(), *(pl.col(column).median() for column in RANGES))
         .sort("code", pl.col("unit") == "", "len", "unit", descending=[False, False, True, False])
         .collect(engine="streaming")
-        .unique("code", keep="first", maintain_order=True)
     )
     fluids = _fluids(root)
-    items = {code: Item(unit or None, low, high) for code, unit, _, low, high in counted.iter_rows()}
+    items = {code: Item(HOUSE[code]) for code in _converted(rows)}
+    items |= {code: Item(unit or None, low, high) for code, unit, low, high in _sure(counted).iter_rows()}
     return {code: replace(items.get(code, Item()), fluid=fluids.get(code)) for code in {*items, *fluids}}
+
+
+def _converted(rows: pl.LazyFrame) -> list[str]:
+    """The items with results in a unit that the table of units knows."""
+    unit = pl.col("unit").str.to_lowercase()
+    known = rows.join(unit_factors().lazy(), left_on=["code", unit], right_on=["_item", "_unit"], how="semi")
+    return known.select(pl.col("code").unique()).collect(engine="streaming")["code"].to_list()
+
+
+def _sure(counted: pl.DataFrame) -> pl.DataFrame:
+    """code, unit, lower and upper end of the range: of each item the commonest unit, where there are no two of them.
+
+    counted: a row for each code and unit, the commonest of a code first."""
+    spelled = pl.when(pl.col("unit") != "").then(pl.col("unit").str.to_lowercase().replace(SPELLINGS))
+    mixed = spelled.drop_nulls().n_unique().over("code") > 1
+    ranges = [
+        pl.when(~mixed | (pl.col(end).drop_nulls().n_unique().over("code") <= 1)).then(pl.col(end)).alias(end)
+        for end in RANGES
+    ]
+    rows = counted.select("code", pl.when(~mixed).then("unit"), *ranges)
+    return rows.unique("code", keep="first", maintain_order=True)
 
 
 def _fluids(root: Path) -> dict[str, str]:

@@ -129,6 +129,33 @@ def test_an_item_without_a_unit_has_its_range(charts: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("item", "units", "ranges", "shown"),
+    [
+        # of one number a unit is known by the table of units, or by the others of its item
+        ("50889", ("mg/dL", "mg/L"), ("0,5", "0,5"), "Test 89.2 mg/L (high)"),
+        ("51249", ("%", "%"), (",", ","), "Test 8.92 g/dL"),
+        ("51196", ("ng/mL", "ng/mL FEU"), ("0,5", "0,9"), "Test 8.92"),
+        ("51196", ("ng/mL", "ng/mL FEU"), ("0,5", "0,5"), "Test 8.92 (high)"),
+        ("51274", ("SECONDS", "sec"), ("0,5", "0,5"), "Test 8.92 sec (high)"),
+        ("51274", ("sec", ""), ("0,5", "0,5"), "Test 8.92 sec (high)"),
+    ],
+)
+def test_no_number_stands_in_the_unit_of_another(
+    charts: Path, item: str, units: tuple[str, str], ranges: tuple[str, str], shown: str
+) -> None:
+    """Stay 142345 of the MIMIC-III demo had a C-reactive protein of 8.92 mg/dL and was shown 8.92 mg/L, the unit of the
+    item's two other results."""
+    other = f"5,2,,{item},2150-01-01 12:00:00,2150-01-01 13:00:00,3,3,{units[1]},{ranges[1]},"
+    own = f"6,1,90,{item},2150-01-02 06:00:00,2150-01-02 06:10:00,8.92,8.92,{units[0]},{ranges[0]},"
+    more = other.replace("5,2,", "7,2,")
+    (charts / "hosp/labevents.csv").write_text("\n".join([LABS, other, own, more]) + "\n")
+    (charts / "hosp/d_labitems.csv").write_text(f"itemid,label,fluid\n{item},Test,Blood\n")
+    cohort = read_mimic4(charts)
+    [sample] = [s for s in make_samples(cohort, "dec", leakage="strict")[1] if s.visit_id == 90]
+    assert with_findings([sample], cohort, charts)[0].history[0].values == (shown,)
+
+
+@pytest.mark.parametrize(
     ("remark", "shown"),
     [
         ("NEG", "NEG"),
