@@ -134,6 +134,7 @@ def test_an_item_without_a_unit_has_its_range(charts: Path) -> None:
         # of one number a unit is known by the table of units, or by the others of its item
         ("50889", ("mg/dL", "mg/L"), ("0,5", "0,5"), "Test 89.2 mg/L (high)"),
         ("51249", ("%", "%"), (",", ","), "Test 8.92 g/dL"),
+        ("52769", ("#/uL", "#/uL"), (",", ","), "Test 0.00892 K/uL"),  # "Absolute Lymphocyte Count", as 51133 is
         ("51196", ("ng/mL", "ng/mL FEU"), ("0,5", "0,9"), "Test 8.92"),
         ("51196", ("ng/mL", "ng/mL FEU"), ("0,5", "0,5"), "Test 8.92 (high)"),
         ("51274", ("SECONDS", "sec"), ("0,5", "0,5"), "Test 8.92 sec (high)"),
