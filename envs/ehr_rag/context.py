@@ -84,8 +84,8 @@ def fit(
     count: Callable[[str], int],
     brief: bool = False,
 ) -> PromptContext:
-    """The best passages that fit into `rows` rows and `tokens` tokens, none twice: several orders of a drug for one time
-    are equal rows, and in full the first of them stands for all.
+    """The best passages that fit into `rows` rows and `tokens` tokens, no row twice: several orders of a drug for one
+    time are equal rows, and in full the first of them stands for all.
 
     Measurements come first, best first, and take at most half of the tokens. Passages follow, best first; of the first
     that does not fit whole its newest rows are shown, and nothing of those after it. `count` counts a text's tokens.
@@ -113,9 +113,7 @@ def fit(
     return PromptContext({n: kept[n] for n in sorted(kept)}, tuple(lines), brief)
 
 
-def _different(
-    rows: Iterable[tuple[int, str, str]], kept: Mapping[int, tuple[str, str]]
-) -> list[tuple[int, str, str]]:
+def _different(rows: Iterable[tuple[int, str, str]], kept: Mapping[int, tuple[str, str]]) -> list[tuple[int, str, str]]:
     """The rows whose words are not among those of `kept`, the first of equal ones."""
     words = {row for _, row in kept.values()}
     first: dict[str, tuple[int, str, str]] = {}

@@ -63,9 +63,7 @@ class LabelEpisodes:
         return Act("top", "predict", prompt, (), template.max_tokens, 0, parse, facts, Options(tuple(task.labels)))
 
 
-def outcomes_text(
-    ranked: Evidence, evidence: Evidence, labels: Sequence[str], words: int, noun: str = "stay"
-) -> str:
+def outcomes_text(ranked: Evidence, evidence: Evidence, labels: Sequence[str], words: int, noun: str = "stay") -> str:
     """Every ranked stay with its outcome, the most similar first, and below it the pieces of its report that fit into
     `words` words together with those of the others. noun: what a ranked stay is called; several may be one patient's.
     """

@@ -227,10 +227,10 @@ def has_facts(root: Path) -> bool:
 def lab_items(root: Path) -> dict[str, Item]:
     """Code -> the unit of an item's results, and the median of their reference ranges.
 
-    An item of the table of units (units.py) is in the house's unit, and only results in that unit have a say in its range;
-    of one without a unit (INR) all of them. Where the results of any other item stand in several units, a number alone
-    does not tell in which: no unit is said, and no range but one that all of them have. MIMIC-III and eICU have no
-    ranges.
+    An item of the table of units (units.py) is in the house's unit, and only results in that unit count for its range;
+    of one without a unit (INR) all of them do. Where the results of any other item stand in several units, a number
+    alone does not tell in which: no unit is said, and no range but one that all of them have. MIMIC-III and eICU have
+    no ranges.
     """
     if has_facts(root):
         rows = scan(root / f"{ITEMS}.parquet", ITEM_TYPES, {}).collect()

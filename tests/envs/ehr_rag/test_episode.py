@@ -224,8 +224,8 @@ def test_fitting_against_a_direct_walk(scores: list[int], rows: int, tokens: int
 
 
 def test_equal_rows_stand_once_and_rows_stand_by_their_times() -> None:
-    """Of six patients of the MIMIC-IV demo 87 of 693 rows of the prompts repeated another, and a troponin of 17:50 stood
-    below results of 19:00, since it was stored later."""
+    """In prompts on six patients of the MIMIC-IV demo 87 of 693 rows repeated another, and a troponin of 17:50, stored
+    later, stood below results of 19:00."""
     rows = ("[2155-07-14 19:00:00] drug - insulin", "[2155-07-14 17:50:00] measurement - Troponin T (value: <0.01)")
     more = ("[2155-07-14 19:00:00] drug - insulin", "[2155-07-14 23:00:00] drug - heparin")
     first = EventPassage("", "chunks", 0, 0.9, 0, (0, 1), rows, ("DRUG/insulin", "LAB/1"), START, START)
