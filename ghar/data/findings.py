@@ -8,7 +8,7 @@ comes later: told at the discharge it would be the length of stay.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -170,27 +170,52 @@ def _values(cohort: Cohort, asked: pl.LazyFrame, items: Mapping[str, Item]) -> d
         pl.concat([placed, loose.filter(inside)], how="diagonal")
         .filter((pl.col("recorded") <= pl.col("until")) & (pl.col("time") <= pl.col("until")))
         .group_by("sample", "code")
-        .agg(pl.col("numeric_value", "text_value", "unit").sort_by("time", "recorded", maintain_order=True).last())
+        .agg(
+            pl.col("numeric_value", "text_value", "unit", "time", "recorded")
+            .sort_by("time", "recorded", maintain_order=True)
+            .last()
+        )
         .collect(engine="streaming")
         .sort("sample", "code")
     )
-    names, entries = cohort.names(), defaultdict[int, list[tuple[int, str]]](list)
-    for sample, code, number, text, unit in rows.iter_rows():
-        item = items.get(code) or Item(unit)
-        entries[sample].append(_describe_value(code, names.get(code) or code, number, text, item))
+    entries = defaultdict[int, list[tuple[int, str]]](list)
+    for sample, place, text in _by_name(rows, cohort.names(), items):
+        entries[sample].append((place, text))
     ordered = {sample: sorted(rows, key=lambda row: row[0]) for sample, rows in entries.items()}
     return {sample: [text for _, text in rows] for sample, rows in ordered.items()}
 
 
+def _by_name(
+    rows: pl.DataFrame, names: Mapping[str, str], items: Mapping[str, Item]
+) -> Iterator[tuple[int, int, str]]:
+    """Sample, place and words of each value, of items with one name and unit the newest alone.
+
+    MIMIC measures haemoglobin and glucose in blood gases, too: without their times an old one and a new one of one name
+    contradict each other, and a budget may keep the old one.
+    """
+    newest: dict[tuple[int, str, str | None], tuple[tuple[datetime, datetime], int, str]] = {}
+    for sample, code, number, text, unit, time, recorded in rows.iter_rows():
+        item = items.get(code) or Item(unit)
+        name = with_fluid(names.get(code) or code, item.fluid)
+        key, when = (sample, name, item.unit), (time, recorded)
+        if key not in newest or newest[key][0] <= when:
+            newest.pop(key, None)  # the place among other items is that of the newer one
+            newest[key] = when, *_describe_value(code, name, number, text, item)
+    for (sample, *_), (_, place, text) in newest.items():
+        yield sample, place, text
+
+
 def _describe_value(code: str, name: str, number: float | None, text: str | None, item: Item) -> tuple[int, str]:
-    """Where a value stands (0: out of range, 1: vital sign, 2: other result), and how it is put."""
+    """Where a value stands (0: out of range, 1: vital sign, 2: other result), and how it is put.
+
+    name: of the item, with its fluid.
+    """
     kind, _, local = code.partition("/")
     words = _shorten(" ".join((text or "").strip(" _").split()), name)
     value = words or f"{number:.{4 if kind == 'VITAL' else 6}g}"
     if kind == "VITAL":
         unit = VARIABLES[local].unit if local in VARIABLES and not words else None
         return 1, " ".join(part for part in (local, value, unit) if part)
-    name = with_fluid(name, item.fluid)
     low = number is not None and item.low is not None and number < item.low
     high = number is not None and item.high is not None and number > item.high
     flag = "(low)" if low else "(high)" if high else None

@@ -106,6 +106,26 @@ def test_a_result_without_an_admission_belongs_to_the_stay_in_which_it_was_taken
     assert not any("8.8" in value for value in with_findings([later], cohort, charts)[0].history[0].values)
 
 
+def test_of_two_items_of_one_name_the_newest_value_is_shown(charts: Path) -> None:
+    """Of 45 stays of the MIMIC-III demo with haemoglobins of both items 43 have the older one of a blood gas. Stay 199395
+    was shown 6.8 g/dL of 13 July as its newest; a budget cut the 10.3 of 25 July."""
+    rows = [
+        "5,1,90,50811,2150-01-02 05:00:00,2150-01-02 05:30:00,6.8,6.8,g/dL,12,16,",
+        "6,1,90,51222,2150-01-02 06:00:00,2150-01-02 06:30:00,12.3,12.3,g/dL,12,16,",
+        "7,1,90,51478,2150-01-02 05:00:00,2150-01-02 05:30:00,,,,,,POS.",
+        "8,1,90,50931,2150-01-02 05:00:00,2150-01-02 05:30:00,104,104,mg/dL,,,",
+    ]
+    with (charts / "hosp/labevents.csv").open("a") as table:
+        table.write("\n".join(rows) + "\n")
+    with (charts / "hosp/d_labitems.csv").open("a") as table:
+        table.write("50811,Hemoglobin,Blood\n51222,Hemoglobin,Blood\n50931,Glucose,Blood\n")
+    cohort = read_mimic4(charts)
+    sample = with_findings(make_samples(cohort, "dec", leakage="strict")[1], cohort, charts)[0]
+    assert sample.history[0].values == (
+        "Creatinine 2.4 mg/dL (high)", "Glucose 104 mg/dL", "Hemoglobin 12.3 g/dL", "Glucose (urine) NEG.",
+    )  # fmt: skip
+
+
 def test_the_saturation_of_a_blood_gas_is_no_vital_sign(charts: Path) -> None:
     """Of 59 stays of the MIMIC-IV demo it was: 37% of venous blood read as the patient's oxygen saturation."""
     for name in ("labevents", "d_labitems"):
