@@ -107,7 +107,7 @@ def test_a_result_without_an_admission_belongs_to_the_stay_in_which_it_was_taken
 
 
 def test_of_two_items_of_one_name_the_newest_value_is_shown(charts: Path) -> None:
-    """Of 45 stays of the MIMIC-III demo with haemoglobins of both items 43 have the older one of a blood gas. Stay 199395
+    """Of 45 stays of the MIMIC-III demo with haemoglobins of both items 43 have the older of a blood gas. Stay 199395
     was shown 6.8 g/dL of 13 July as its newest; a budget cut the 10.3 of 25 July."""
     rows = [
         "5,1,90,50811,2150-01-02 05:00:00,2150-01-02 05:30:00,6.8,6.8,g/dL,12,16,",
