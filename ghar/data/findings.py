@@ -289,8 +289,8 @@ def lab_items(root: Path) -> dict[str, Item]:
 def _converted(rows: pl.LazyFrame) -> list[str]:
     """The items with results in a unit that the table of units knows."""
     unit = pl.col("unit").str.to_lowercase()
-    known = rows.join(unit_factors().lazy(), left_on=["code", unit], right_on=["_item", "_unit"], how="semi")
-    return known.select(pl.col("code").unique()).collect(engine="streaming")["code"].to_list()
+    units = rows.join(unit_factors().lazy(), left_on=["code", unit], right_on=["_item", "_unit"], how="semi")
+    return units.select(pl.col("code").unique()).collect(engine="streaming")["code"].to_list()
 
 
 def _sure(counted: pl.DataFrame) -> pl.DataFrame:
