@@ -7,7 +7,7 @@ a trajectory whether each value is higher, lower or the same as the one before, 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -55,10 +55,15 @@ def brief_trajectory(name: str, line: str) -> str:
 
 
 def rows_text(rows: Sequence[str], brief: bool) -> str:
-    """Rows as a prompt shows them."""
+    """Rows as a prompt shows them: in full by their times, since one that was recorded late has a late number."""
     if not brief:
-        return "\n".join(rows)
+        return "\n".join(sorted(rows, key=_stamp))
     return APART.join(reversed(dict.fromkeys(brief_row(row) for row in reversed(rows))))
+
+
+def _stamp(row: str) -> str:
+    """The time that a row begins with."""
+    return row.partition("]")[0]
 
 
 def merge(old: Iterable[EventPassage], new: Iterable[EventPassage]) -> tuple[EventPassage, ...]:
@@ -79,7 +84,8 @@ def fit(
     count: Callable[[str], int],
     brief: bool = False,
 ) -> PromptContext:
-    """The best passages that fit into `rows` rows and `tokens` tokens; rows in the order of time, none twice.
+    """The best passages that fit into `rows` rows and `tokens` tokens, no row twice: several orders of a drug for one
+    time are equal rows, and in full the first of them stands for all.
 
     Measurements come first, best first, and take at most half of the tokens. Passages follow, best first; of the first
     that does not fit whole its newest rows are shown, and nothing of those after it. `count` counts a text's tokens.
@@ -97,6 +103,7 @@ def fit(
     for passage in sorted(passages, key=lambda p: (-p.score, p.ident)):
         entries = zip(passage.numbers, passage.codes, passage.rows, strict=True)
         new = [(n, code, row) for n, code, row in entries if n not in kept]
+        new = new if brief else _different(new, kept)
         most = min(len(new), rows - len(kept))
         taken = _newest(new[len(new) - most :], left, count, brief)
         kept |= {n: (code, row) for n, code, row in taken}
@@ -104,6 +111,16 @@ def fit(
         if len(taken) < len(new):
             break
     return PromptContext({n: kept[n] for n in sorted(kept)}, tuple(lines), brief)
+
+
+def _different(rows: Iterable[tuple[int, str, str]], kept: Mapping[int, tuple[str, str]]) -> list[tuple[int, str, str]]:
+    """The rows whose words are not among those of `kept`, the first of equal ones."""
+    words = {row for _, row in kept.values()}
+    first: dict[str, tuple[int, str, str]] = {}
+    for number, code, row in rows:
+        if row not in words:
+            first.setdefault(row, (number, code, row))
+    return list(first.values())
 
 
 def _between(brief: bool) -> str:

@@ -232,7 +232,7 @@ def experience_text(ranked: Evidence, evidence: Evidence, words: int) -> str:
     kept, lines = pieces_by_stay(evidence, words), []
     for number, stay in enumerate(ranked.passages, 1):
         if stay.ident in kept:
-            lines += [f"similar patient {number}:", *(f"- {text}" for text in kept[stay.ident])]
+            lines += [f"similar stay {number}:", *(f"- {text}" for text in kept[stay.ident])]
     return "\n".join(lines) or NOTHING
 
 

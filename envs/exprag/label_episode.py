@@ -31,7 +31,8 @@ class LabelEpisodes:
         self.spec = spec
         self.name = template
         self.templates = load_prompts("ghar.envs.exprag", spec.prompts, with_direct(spec.prompts, template))
-        self.describe = describe or outcomes_text
+        # base models of the demo have learned the compact words
+        self.describe = describe or partial(outcomes_text, noun="stay" if spec.prompts == "full" else "patient")
 
     def episode(self, case: Case[None]) -> EpisodeGenerator:
         """Returns the label; its one step holds which stays were ranked and what their reports said."""
@@ -62,11 +63,12 @@ class LabelEpisodes:
         return Act("top", "predict", prompt, (), template.max_tokens, 0, parse, facts, Options(tuple(task.labels)))
 
 
-def outcomes_text(ranked: Evidence, evidence: Evidence, labels: Sequence[str], words: int) -> str:
+def outcomes_text(ranked: Evidence, evidence: Evidence, labels: Sequence[str], words: int, noun: str = "stay") -> str:
     """Every ranked stay with its outcome, the most similar first, and below it the pieces of its report that fit into
-    `words` words together with those of the others."""
+    `words` words together with those of the others. noun: what a ranked stay is called; several may be one patient's.
+    """
     kept, lines = pieces_by_stay(evidence, words), []
     for number, stay in enumerate(ranked.passages, 1):
-        lines.append(f"similar patient {number}, outcome: {labels[stay.partition]}")
+        lines.append(f"similar {noun} {number}, outcome: {labels[stay.partition]}")
         lines += [f"- {text}" for text in kept.get(stay.ident, ())]
     return "\n".join(lines) or NOTHING

@@ -41,11 +41,12 @@ LOOK = Template("{said}\nSeen:\n<data>\n{seen}\n</data>\n", MAX_TOKENS)
 def react(
     case: Case[Looks], steps: int = 3, reply: Literal["label", "probability"] = "label"
 ) -> EpisodeGenerator:
-    """At most `steps` looks, a thought before each, then the answer. Looks are the prediction's history.
+    """At most `steps` looks, each at another measurement and after a thought, then the answer. Looks are the
+    prediction's history.
 
     reply: a label, or the probability of the second of two."""
     history: tuple[ReasoningStep, ...] = ()
-    labels, names = case.task.labels, tuple(case.reads)
+    labels, names = case.task.labels, tuple(case.reads)  # not looked at yet
     while len(history) < steps and names:
         number = len(history)
         thought: Reply = yield Act(
@@ -60,6 +61,7 @@ def react(
         ask = f"Thought: {thought.text}\nLook at:"
         which: Reply = yield Act(AGENT, "look", _prompt(case, history, ask), names, step=number, parse=_read(names))
         seen = case.reads.get(which.value, "There is no such measurement.")
+        names = tuple(name for name in names if name != which.value)
         history = (*history, ReasoningStep(f"{thought.text} Look at {which.text}.", seen, retrieved=False))
     if reply == "probability":
         answer: Reply = yield probability_act(_prompt(case, history, ""), labels, len(history))

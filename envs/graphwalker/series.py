@@ -26,7 +26,7 @@ from ghar.envs.graphwalker.encoders.embeddings import Name as EncoderName
 from ghar.envs.graphwalker.pool import EncodedCases, dense
 from ghar.envs.graphwalker.selectors.prompt import Prompt, head_text, name_of, table
 from ghar.envs.graphwalker.selectors.protocol import EVERY, Patient
-from ghar.envs.graphwalker.series_text import number
+from ghar.envs.graphwalker.series_text import UNITS, USUAL, number
 from ghar.envs.graphwalker.settings import Settings
 from ghar.envs.records import AUDITED, LEAKAGES, Records
 from ghar.envs.system import Reader
@@ -121,13 +121,17 @@ def _estimate(embeddings: Embeddings, task: Task, sample_id: str) -> str:
 
 
 def looks(sample: Sample[TimeSeries]) -> Mapping[str, str]:
-    """What ReAct sees of each measurement that was taken."""
+    """What ReAct sees of each measurement that was taken: its values as the record has them, which are the last ones of
+    their steps, and unit and usual range, which the prompt says nowhere else."""
     summaries = {}
     for i, code in enumerate(sample.history.features):
         values = sample.history.values[:, i][~np.isnan(sample.history.values[:, i])]
         if len(values):
             first, last, low, high = (number(v) for v in (values[0], values[-1], values.min(), values.max()))
-            summaries[name_of(code)] = f"first {first}, last {last}, lowest {low}, highest {high}"
+            seen = f"of the record's values: first {first}, last {last}, lowest {low}, highest {high}"
+            usual = f"usual in adults at rest: {USUAL[code]}" if code in USUAL else None
+            about = "; ".join(part for part in (UNITS.get(code), usual) if part)
+            summaries[name_of(code)] = f"{seen} ({about})" if about else seen
     return summaries
 
 

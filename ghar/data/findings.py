@@ -8,7 +8,7 @@ comes later: told at the discharge it would be the length of stay.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -23,7 +23,7 @@ from ghar.data.readers.mimic import with_fluid
 from ghar.data.readers.mimic3_columns import MIMIC3
 from ghar.data.readers.mimic4_columns import MIMIC4
 from ghar.data.readers.tables import columns_of, find_table
-from ghar.data.readers.units import HOUSE
+from ghar.data.readers.units import HOUSE, SPELLINGS, unit_factors
 from ghar.data.readers.vitals import VARIABLES
 from ghar.data.visit_codes import Visit
 
@@ -41,6 +41,7 @@ LABS: tuple[tuple[SourceColumns, str, str, str], ...] = (  # table, item, unit
     (EICU, "lab", "labname", "labmeasurenamesystem"),
 )
 RANGES = ("ref_range_lower", "ref_range_upper")
+NO_RESULT = r"^$|^HOLD\b"  # a tube that was kept: "HOLD.  DISCARD GREATER THAN 4 HOURS OLD."
 LONGEST = 60  # letters of a result in words; remarks of laboratories go on for lines
 FLUIDS = (MIMIC4, "hosp/d_labitems"), (MIMIC3, "d_labitems")
 OF_BLOOD = ("VITAL/glucose", "VITAL/ph")  # copies of laboratory results among the vital signs
@@ -52,6 +53,7 @@ ITEM_TYPES = {"code": TEXT, "unit": TEXT, "low": NUMBER, "high": NUMBER, "fluid"
 # null where a folder was exported before 28 November 2026
 OF_A_SEX = {"low_woman": NUMBER, "high_woman": NUMBER, "low_man": NUMBER, "high_man": NUMBER}
 KIND_TYPES = {"visit_id": pl.Int64(), "kind": TEXT}
+ASKED = {"sample": pl.Int64(), "subject_id": pl.Int64(), "visit_id": pl.Int64(), "start": TIME, "until": TIME}
 LOOKED_AT = 5_000_000  # rows of results that tell units and reference ranges of items
 
 
@@ -82,10 +84,14 @@ def with_findings(samples: Sequence[Sample], cohort: Cohort, root: Path | None) 
     folder with `record_facts`, for kinds of admission, units and reference ranges; None for any other MEDS folder,
     whose events say the first two. Older visits have no values.
     """
-    newest = [(i, s.history[-1].visit_id, s.prediction_time) for i, s in enumerate(samples) if s.history]
-    asked = pl.LazyFrame(newest, {"sample": pl.Int64, "visit_id": pl.Int64, "until": TIME}, orient="row")
+    newest = [
+        (i, s.subject_id, s.history[-1].visit_id, s.history[-1].start, s.prediction_time)
+        for i, s in enumerate(samples)
+        if s.history
+    ]
+    asked = pl.LazyFrame(newest, ASKED, orient="row")
     about = _Descriptions(cohort, _kinds_of_events(cohort) if root is None else _kinds(root))
-    sexes = {i: about.sexes.get(visit) for i, visit, _ in newest}
+    sexes = {i: about.sexes.get(visit) for i, _, visit, *_ in newest}
     values = _values(cohort, asked, {} if root is None else lab_items(root), sexes)
     shared: dict[tuple[int, str], tuple[Visit, Visit]] = {}  # by id() and words: many samples show an older visit
 
@@ -153,44 +159,80 @@ def _day(visit: Visit, sample: Sample) -> str | None:
 def _values(
     cohort: Cohort, asked: pl.LazyFrame, items: Mapping[str, Item], sexes: Mapping[int, str | None]
 ) -> dict[int, list[str]]:
-    """Number of the sample -> newest value of each item: results out of range, vital signs, other results. sexes: of
-    its patient, by the same number."""
+    """Number of the sample -> newest value of each item: results out of range, vital signs, other results.
+
+    A result that its source gives to no stay is one of the stay in which it was taken: of MIMIC-IV's demo 796 are such.
+    sexes: of the sample's patient, by the same number.
+    """
     measured = pl.col("code").str.contains("^(LAB|VITAL|LOINC)/") & ~pl.col("code").is_in(OF_BLOOD)
     words = pl.col("text_value").str.strip_chars(" _.")  # "___" stands for what was taken out
-    has_value = pl.col("numeric_value").is_not_null() | ~words.is_in(["", "HOLD"])  # HOLD: a tube that was kept
+    has_value = pl.col("numeric_value").is_not_null() | ~words.str.contains(NO_RESULT)
     events = cohort.scan()
-    gases = events.filter(pl.col("code").is_in(GASES)).select("visit_id", "time", code=pl.lit(SATURATION)).unique()
+    own = ["subject_id", "visit_id", "time"]
+    gases = events.filter(pl.col("code").is_in(GASES)).select(*own, code=pl.lit(SATURATION)).unique()
     unit = pl.col("unit") if "unit" in events.collect_schema() else pl.lit(None, pl.String)  # of a MEDS folder
-    rows = (
+    taken = (
         events.filter(measured & has_value)
-        .join(gases, on=["visit_id", "time", "code"], how="anti", maintain_order="left")
-        .select("visit_id", "code", "time", "recorded", "numeric_value", "text_value", unit=unit)
-        .join(asked, on="visit_id", how="inner", maintain_order="left")
+        .join(gases, on=[*own, "code"], how="anti", nulls_equal=True, maintain_order="left")
+        .select(*own, "code", "recorded", "numeric_value", "text_value", unit=unit)
+    )
+    placed = taken.join(asked.drop("subject_id"), on="visit_id", how="inner", maintain_order="left")
+    spans = asked.join(cohort.visits.lazy().select("visit_id", "end"), on="visit_id", how="left").drop("visit_id")
+    loose = taken.filter(pl.col("visit_id").is_null()).drop("visit_id")
+    loose = loose.join(spans, on="subject_id", how="inner", maintain_order="left")
+    inside = pl.col("time").is_between("start", pl.coalesce("end", "until"))
+    rows = (
+        pl.concat([placed, loose.filter(inside)], how="diagonal")
         .filter((pl.col("recorded") <= pl.col("until")) & (pl.col("time") <= pl.col("until")))
         .group_by("sample", "code")
-        .agg(pl.col("numeric_value", "text_value", "unit").sort_by("time", "recorded", maintain_order=True).last())
+        .agg(
+            pl.col("numeric_value", "text_value", "unit", "time", "recorded")
+            .sort_by("time", "recorded", maintain_order=True)
+            .last()
+        )
         .collect(engine="streaming")
         .sort("sample", "code")
     )
-    names, entries = cohort.names(), defaultdict[int, list[tuple[int, str]]](list)
-    for sample, code, number, text, unit in rows.iter_rows():
-        item = items.get(code) or Item(unit)
-        entries[sample].append(_describe_value(code, names.get(code) or code, number, text, item, sexes[sample]))
+    entries = defaultdict[int, list[tuple[int, str]]](list)
+    for sample, place, text in _by_name(rows, cohort.names(), items, sexes):
+        entries[sample].append((place, text))
     ordered = {sample: sorted(rows, key=lambda row: row[0]) for sample, rows in entries.items()}
     return {sample: [text for _, text in rows] for sample, rows in ordered.items()}
+
+
+def _by_name(
+    rows: pl.DataFrame, names: Mapping[str, str], items: Mapping[str, Item], sexes: Mapping[int, str | None]
+) -> Iterator[tuple[int, int, str]]:
+    """Sample, place and words of each value, of items with one name and unit the newest alone.
+
+    MIMIC measures haemoglobin and glucose in blood gases, too: without their times an old one and a new one of one name
+    contradict each other, and a budget may keep the old one.
+    """
+    newest: dict[tuple[int, str, str | None], tuple[tuple[datetime, datetime], int, str]] = {}
+    for sample, code, number, text, unit, time, recorded in rows.iter_rows():
+        item = items.get(code) or Item(unit)
+        name = with_fluid(names.get(code) or code, item.fluid)
+        key, when = (sample, name, item.unit), (time, recorded)
+        if key not in newest or newest[key][0] <= when:
+            newest.pop(key, None)  # the place among other items is that of the newer one
+            newest[key] = when, *_describe_value(code, name, number, text, item, sexes[sample])
+    for (sample, *_), (_, place, text) in newest.items():
+        yield sample, place, text
 
 
 def _describe_value(
     code: str, name: str, number: float | None, text: str | None, item: Item, sex: str | None
 ) -> tuple[int, str]:
-    """Where a value stands (0: out of range, 1: vital sign, 2: other result), and how it is put."""
+    """Where a value stands (0: out of range, 1: vital sign, 2: other result), and how it is put.
+
+    name: of the item, with its fluid.
+    """
     kind, _, local = code.partition("/")
     words = _shorten(" ".join((text or "").strip(" _").split()), name)
     value = words or f"{number:.{4 if kind == 'VITAL' else 6}g}"
     if kind == "VITAL":
         unit = VARIABLES[local].unit if local in VARIABLES and not words else None
         return 1, " ".join(part for part in (local, value, unit) if part)
-    name = with_fluid(name, item.fluid)
     low, high = item.range_of(sex)
     is_low = number is not None and low is not None and number < low
     is_high = number is not None and high is not None and number > high
@@ -227,11 +269,12 @@ def has_facts(root: Path) -> bool:
 
 
 def lab_items(root: Path) -> dict[str, Item]:
-    """Code -> the unit that most of an item's results have, and the medians of their reference ranges, those of women
-    and of men too.
+    """Code -> the unit of an item's results, and the medians of their reference ranges, those of women and of men too.
 
-    Of an item in the house's unit (units.py) only results in that unit count, of one without a unit (INR) all of them.
-    MIMIC-III and eICU have no ranges.
+    An item of the table of units (units.py) is in the house's unit, and only results in that unit count for its range;
+    of one without a unit (INR) all of them do. Where the results of any other item stand in several units, a number
+    alone does not tell in which: no unit is said, and no range but one that all of them have. MIMIC-III and eICU have
+    no ranges.
     """
     if has_facts(root):
         rows = scan(root / f"{ITEMS}.parquet", ITEM_TYPES, OF_A_SEX).collect()
@@ -263,11 +306,34 @@ def lab_items(root: Path) -> dict[str, Item]:
         )
         .sort("code", pl.col("unit") == "", "len", "unit", descending=[False, False, True, False])
         .collect(engine="streaming")
-        .unique("code", keep="first", maintain_order=True)
     )
     fluids = _fluids(root)
-    items = {code: Item(unit or None, low, high, None, *own) for code, unit, _, low, high, *own in counted.iter_rows()}
+    items = {code: Item(HOUSE[code]) for code in _converted(rows)}
+    items |= {
+        code: Item(unit or None, low, high, None, *own) for code, unit, low, high, *own in _sure(counted).iter_rows()
+    }
     return {code: replace(items.get(code, Item()), fluid=fluids.get(code)) for code in {*items, *fluids}}
+
+
+def _converted(rows: pl.LazyFrame) -> list[str]:
+    """The items with results in a unit that the table of units knows."""
+    unit = pl.col("unit").str.to_lowercase()
+    units = rows.join(unit_factors().lazy(), left_on=["code", unit], right_on=["_item", "_unit"], how="semi")
+    return units.select(pl.col("code").unique()).collect(engine="streaming")["code"].to_list()
+
+
+def _sure(counted: pl.DataFrame) -> pl.DataFrame:
+    """code, unit, ends of the ranges: of each item the commonest unit, where there are no two of them.
+
+    counted: a row for each code and unit, the commonest of a code first."""
+    spelled = pl.when(pl.col("unit") != "").then(pl.col("unit").str.to_lowercase().replace(SPELLINGS))
+    mixed = spelled.drop_nulls().n_unique().over("code") > 1
+    ranges = [
+        pl.when(~mixed | (pl.col(end).drop_nulls().n_unique().over("code") <= 1)).then(pl.col(end)).alias(end)
+        for end in (*RANGES, *OF_A_SEX)
+    ]
+    rows = counted.select("code", pl.when(~mixed).then("unit"), *ranges)
+    return rows.unique("code", keep="first", maintain_order=True)
 
 
 def _sexes(root: Path) -> dict[int, str]:

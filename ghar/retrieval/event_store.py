@@ -8,7 +8,8 @@ A record is what is known of one patient up to and including a prediction time (
 labels, which the tasks follow, too). A chunk that the time cuts through is shown up to the cut, and what is left of it
 gets a vector of its own, so that nothing later has a say in what is found. With clock "recorded" or "known" an event
 counts from the time it became known (later of time and recorded), and rows stand in that order; one of which no one
-knows when it became known counts from its time with "known" and never with "recorded".
+knows when it became known counts from its time with "known" and never with "recorded". The values of a trajectory
+stand in the order of their own times, whichever became known first.
 
 Rows of static facts, which have no time, are kept apart (`PatientRecord.facts`).
 """
@@ -233,9 +234,13 @@ class PatientRecord:
 
     @cached_property
     def _numbers(self) -> np.ndarray:
-        """Places of the numbers that may be shown, by indicator and clock."""
+        """Places of the numbers that may be shown, by indicator and time.
+
+        A result that was stored late stands where it was measured: by the clock alone it would be the newest.
+        """
         first, last = self._span(self.store.number_start)
-        return first + np.flatnonzero(self.store.number_clock[first:last] <= self.now)
+        places = first + np.flatnonzero(self.store.number_clock[first:last] <= self.now)
+        return places[np.lexsort((self.store.number_time[places], self.store.number_indicator[places]))]
 
     @cached_property
     def _spans(self) -> dict[int, tuple[int, int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import polars as pl
@@ -86,6 +87,47 @@ def test_an_item_of_another_fluid_is_another_item_by_name(charts: Path) -> None:
     assert {name for code, name in read_mimic4(charts).names().items() if code.startswith("LAB/")} == {"pH"}
 
 
+def test_a_result_without_an_admission_belongs_to_the_stay_in_which_it_was_taken(charts: Path) -> None:
+    """38 stays of the MIMIC-IV demo have such results: of stay 22595853 the albumin and seven others were not shown."""
+    rows = [
+        "5,1,,50862,2150-01-01 12:00:00,2150-01-01 13:00:00,3.1,3.1,g/dL,3.5,5.2,",
+        "6,1,,50912,2150-01-02 06:30:00,2150-01-02 07:10:00,2.6,2.6,mg/dL,0.4,1.1,",
+        "7,1,,50862,2150-01-01 09:00:00,2150-01-01 09:30:00,9.9,9.9,g/dL,3.5,5.2,",  # before the stay
+        "8,1,,50862,2150-02-01 09:00:00,2150-02-01 09:30:00,8.8,8.8,g/dL,3.5,5.2,",  # after it
+        "9,1,,50817,2150-01-02 05:00:00,2150-01-02 05:30:00,37,37,%,,,",
+        "10,1,90,50933,2150-01-02 05:00:00,2150-01-02 05:30:00,,,,,,HOLD.  DISCARD GREATER THAN 4 HOURS OLD.",
+    ]
+    with (charts / "hosp/labevents.csv").open("a") as table:
+        table.write("\n".join(rows) + "\n")
+    cohort = read_mimic4(charts)
+    [sample] = [s for s in make_samples(cohort, "dec", leakage="strict")[1] if s.visit_id == 90]
+    [shown] = with_findings([sample], cohort, charts)
+    names = ("Creatinine 2.6 mg/dL (high)", "50862 3.1 g/dL (low)", "50817 37 %", "Glucose (urine) NEG.")
+    assert sorted(shown.history[0].values) == sorted(names)
+    later = replace(sample, prediction_time=sample.prediction_time + timedelta(days=90))
+    assert not any("8.8" in value for value in with_findings([later], cohort, charts)[0].history[0].values)
+
+
+def test_of_two_items_of_one_name_the_newest_value_is_shown(charts: Path) -> None:
+    """Of 45 stays of the MIMIC-III demo with haemoglobins of both items 43 have the older of a blood gas. Stay 199395
+    was shown 6.8 g/dL of 13 July as its newest; a budget cut the 10.3 of 25 July."""
+    rows = [
+        "5,1,90,50811,2150-01-02 05:00:00,2150-01-02 05:30:00,6.8,6.8,g/dL,12,16,",
+        "6,1,90,51222,2150-01-02 06:00:00,2150-01-02 06:30:00,12.3,12.3,g/dL,12,16,",
+        "7,1,90,51478,2150-01-02 05:00:00,2150-01-02 05:30:00,,,,,,POS.",
+        "8,1,90,50931,2150-01-02 05:00:00,2150-01-02 05:30:00,104,104,mg/dL,,,",
+    ]
+    with (charts / "hosp/labevents.csv").open("a") as table:
+        table.write("\n".join(rows) + "\n")
+    with (charts / "hosp/d_labitems.csv").open("a") as table:
+        table.write("50811,Hemoglobin,Blood\n51222,Hemoglobin,Blood\n50931,Glucose,Blood\n")
+    cohort = read_mimic4(charts)
+    sample = with_findings(make_samples(cohort, "dec", leakage="strict")[1], cohort, charts)[0]
+    assert sample.history[0].values == (
+        "Creatinine 2.4 mg/dL (high)", "Glucose 104 mg/dL", "Hemoglobin 12.3 g/dL", "Glucose (urine) NEG.",
+    )  # fmt: skip
+
+
 def test_the_saturation_of_a_blood_gas_is_no_vital_sign(charts: Path) -> None:
     """Of 59 stays of the MIMIC-IV demo it was: 37% of venous blood read as the patient's oxygen saturation."""
     for name in ("labevents", "d_labitems"):
@@ -128,6 +170,34 @@ def test_a_result_stands_in_the_range_of_the_patients_sex(charts: Path, tmp_path
     patients.write_text(patients.read_text().replace("1,F", "1,M"))
     as_a_man = with_findings(samples, read_mimic4(charts), charts)[0]
     assert as_a_man.history[-1].values == ("Hemoglobin 12.5 g/dL (low)",)
+
+
+@pytest.mark.parametrize(
+    ("item", "units", "ranges", "shown"),
+    [
+        # of one number a unit is known by the table of units, or by the others of its item
+        ("50889", ("mg/dL", "mg/L"), ("0,5", "0,5"), "Test 89.2 mg/L (high)"),
+        ("51249", ("%", "%"), (",", ","), "Test 8.92 g/dL"),
+        ("52769", ("#/uL", "#/uL"), (",", ","), "Test 0.00892 K/uL"),  # "Absolute Lymphocyte Count", as 51133 is
+        ("51196", ("ng/mL", "ng/mL FEU"), ("0,5", "0,9"), "Test 8.92"),
+        ("51196", ("ng/mL", "ng/mL FEU"), ("0,5", "0,5"), "Test 8.92 (high)"),
+        ("51274", ("SECONDS", "sec"), ("0,5", "0,5"), "Test 8.92 sec (high)"),
+        ("51274", ("sec", ""), ("0,5", "0,5"), "Test 8.92 sec (high)"),
+    ],
+)
+def test_no_number_stands_in_the_unit_of_another(
+    charts: Path, item: str, units: tuple[str, str], ranges: tuple[str, str], shown: str
+) -> None:
+    """Stay 142345 of the MIMIC-III demo had a C-reactive protein of 8.92 mg/dL and was shown 8.92 mg/L, the unit of the
+    item's two other results."""
+    other = f"5,2,,{item},2150-01-01 12:00:00,2150-01-01 13:00:00,3,3,{units[1]},{ranges[1]},"
+    own = f"6,1,90,{item},2150-01-02 06:00:00,2150-01-02 06:10:00,8.92,8.92,{units[0]},{ranges[0]},"
+    more = other.replace("5,2,", "7,2,")
+    (charts / "hosp/labevents.csv").write_text("\n".join([LABS, other, own, more]) + "\n")
+    (charts / "hosp/d_labitems.csv").write_text(f"itemid,label,fluid\n{item},Test,Blood\n")
+    cohort = read_mimic4(charts)
+    [sample] = [s for s in make_samples(cohort, "dec", leakage="strict")[1] if s.visit_id == 90]
+    assert with_findings([sample], cohort, charts)[0].history[0].values == (shown,)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """KARE's tasks: labels counted again from the demo's files, the rules one by one, and the draw for MIMIC-IV."""
 
 from collections import Counter
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -132,3 +133,12 @@ def test_readmission_is_refused_where_a_next_visit_is_of_the_same_hospital_stay(
     """180 of the open demo's 182 would be positive."""
     with pytest.raises(BadInput, match="within days for nearly everyone"):
         next_visit_samples(eicu_cohort, "readmission")
+
+
+def test_the_question_of_an_icu_stay_is_about_an_icu_stay() -> None:
+    """Of eICU "the next hospital visit" was asked about, and the label is a death in the next ICU stay of this one."""
+    visits = [(1, 1, START, START + DAY, None), (1, 2, START + 2 * DAY, START + 3 * DAY, START + 3 * DAY)]
+    cohort = small_cohort(visits, [*complete(1, 1, START), *complete(1, 2, START + 2 * DAY)])
+    assert next_visit_samples(cohort, "mortality")[0].question == "Will this patient die in the next hospital visit?"
+    icu = next_visit_samples(replace(cohort, stay="ICU"), "mortality")[0]
+    assert icu.question == "Will this patient die in the next ICU stay?"

@@ -20,6 +20,9 @@ QUANTITIES: dict[str, tuple[str, dict[str, float]]] = {  # unit of the house, fa
     "calcium": ("mg/dL", {"mg/dl": 1.0, "mmol/l": 4.008}),
     "magnesium": ("mg/dL", {"mg/dl": 1.0, "mmol/l": 2.431}),
     "phosphate": ("mg/dL", {"mg/dl": 1.0, "mmol/l": 3.097}),
+    "c-reactive protein": ("mg/L", {"mg/l": 1.0, "mg/dl": 10.0}),
+    "cell haemoglobin": ("g/dL", {"g/dl": 1.0, "%": 1.0}),
+    "lymphocytes": ("K/uL", {"k/ul": 1.0, "#/ul": 0.001}),
 }
 ITEMS = {  # house code -> quantity: items of MIMIC, names of eICU, LOINC's mass concentrations in blood
     **dict.fromkeys(("LAB/50811", "LAB/51222", "LAB/51640", "LAB/Hgb", "LOINC/718-7"), "haemoglobin"),
@@ -34,7 +37,13 @@ ITEMS = {  # house code -> quantity: items of MIMIC, names of eICU, LOINC's mass
     **dict.fromkeys(("LAB/50893", "LAB/calcium"), "calcium"),
     **dict.fromkeys(("LAB/50960", "LAB/magnesium"), "magnesium"),
     **dict.fromkeys(("LAB/50970", "LAB/phosphate"), "phosphate"),
+    **{"LAB/50889": "c-reactive protein", "LAB/51249": "cell haemoglobin"},
+    # items of one label: EHR-RAG shows them as one trajectory
+    **dict.fromkeys(("LAB/51133", "LAB/52769", "LAB/53132"), "lymphocytes"),
+    **{"LAB/52546": "creatinine", "LAB/53089": "bilirubin", "LAB/52569": "glucose", "LAB/52647": "urea"},
+    **dict.fromkeys(("LAB/53085", "LAB/53096"), "protein"),
 }
+SPELLINGS = {"seconds": "sec", "uu/ml": "uiu/ml", "log10 cop/ml": "log10 copies/ml"}  # of one unit, in lower case
 HOUSE = {code: QUANTITIES[quantity][0] for code, quantity in ITEMS.items()}
 
 

@@ -30,7 +30,7 @@ import numpy as np
 import polars as pl
 
 from ghar.data.cohort import Cohort, Sample, Task
-from ghar.data.tasks.stays import Leakage, collect_samples, in_order_of, ordered_within
+from ghar.data.tasks.stays import Leakage, Stay, collect_samples, in_order_of, ordered_within
 from ghar.errors import BadInput
 
 NextVisitTask = Literal["mortality", "readmission"]
@@ -93,7 +93,7 @@ def next_visit_samples(
     )
     if rows.is_empty():
         raise BadInput(f"KARE's {task} has no sample in the {cohort.name}: it needs patients with complete visits.")
-    return _about(task, window_days), collect_samples(cohort, f"kare-{task}", rows, leakage)
+    return _about(task, window_days, cohort.stay), collect_samples(cohort, f"kare-{task}", rows, leakage)
 
 
 def mimic4_sample(
@@ -125,8 +125,10 @@ def complete_visits(cohort: Cohort) -> set[int]:
     return {v.visit_id for v in cohort.shown.visits.values() if v.diagnoses and v.procedures and v.medications}
 
 
-def _about(task: NextVisitTask, window_days: int) -> Task:
+def _about(task: NextVisitTask, window_days: int, stay: Stay) -> Task:
+    """The task, with the question for this kind of stay: in eICU a visit is an ICU stay."""
     if task == "mortality":
-        return Task("kare-mortality", "Will this patient die in the next hospital visit?", ("no", "yes"))
+        visit = {"hospital": "hospital visit", "ICU": "ICU stay"}[stay]
+        return Task("kare-mortality", f"Will this patient die in the next {visit}?", ("no", "yes"))
     question = f"Will this patient be readmitted to the hospital within {window_days} days?"
     return Task("kare-readmission", question, ("no", "yes"))

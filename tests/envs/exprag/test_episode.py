@@ -82,7 +82,7 @@ def test_rank_find_answer() -> None:
         assert told in act.prompt
     full = Says("answer: A, C")
     play(full, spec=ExpragSpec("full", 2, 4, 50))
-    assert "similar patient 1:\n- past medical history: - Gout - Sepsis\n" in full.acts[0].prompt
+    assert "similar stay 1:\n- past medical history: - Gout - Sepsis\n" in full.acts[0].prompt
     assert episode.prediction.label == 0b101
     [step] = episode.prediction.history
     assert step.retrieved and step.answer == "stays 71 72"
@@ -122,7 +122,7 @@ def test_the_answer_is_no_part_of_a_prompt() -> None:
 def test_the_budget_goes_to_the_best_pieces() -> None:
     text = experience_text(RANKED, FOUND, 8)
     assert text.splitlines() == [
-        "similar patient 1:", "- past medical history: - Gout", "similar patient 2:", "- discharge diagnosis: Sepsis",
+        "similar stay 1:", "- past medical history: - Gout", "similar stay 2:", "- discharge diagnosis: Sepsis",
     ]  # fmt: skip
     assert experience_text(RANKED, Evidence(), 8) == "(none)"
 

@@ -180,10 +180,21 @@ FOUND = Evidence(PIECES)
 
 def test_every_outcome_is_shown_and_pieces_as_far_as_they_fit() -> None:
     assert outcomes_text(RANKED, FOUND, TASK.labels, 4).splitlines() == [
-        "similar patient 1, outcome: high", "- course:", "similar patient 2, outcome: low", "- course: Walked home.",
-        "similar patient 3, outcome: low",
+        "similar stay 1, outcome: high", "- course:", "similar stay 2, outcome: low", "- course: Walked home.",
+        "similar stay 3, outcome: low",
     ]  # fmt: skip
     assert outcomes_text(Evidence(), Evidence(), TASK.labels, 4) == "(none)"
+
+
+def test_full_prompts_call_a_stay_a_stay() -> None:
+    """Of 15 "similar patients" of a patient of the MIMIC-IV demo five were patients: 10007795 was five of them."""
+    for prompts, noun in (("full", "stay"), ("compact", "patient")):
+        episode = LabelEpisodes(ExpragSpec(prompts, 3, 4, 50)).episode(CASE)
+        next(episode)
+        episode.send(RANKED)
+        act = episode.send(FOUND)
+        assert act.prompt.count(f"similar {noun} ") == 3
+        assert ("Several may be stays of one patient" in act.prompt) == (prompts == "full")
 
 
 @pytest.mark.parametrize("usual, ranked, answer", [

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 
+import numpy as np
 import pytest
 
-from ghar.data.cohort import Task
+from ghar.data.cohort import Sample, Task
+from ghar.data.tasks.samples import TimeSeries
 from ghar.envs.case import Case
 from ghar.envs.few_shot import with_examples
 from ghar.envs.graphwalker.react import ROLES, react
+from ghar.envs.graphwalker.series import looks
 from ghar.episode import Act, Completion, Prediction, ReasoningStep, Reply, Retrieve
 
 TASK = Task("t", "Die?", ("no", "yes"))
@@ -37,11 +41,34 @@ def test_it_looks_until_it_answers() -> None:
 
 def test_what_it_saw_is_in_the_next_prompt_and_steps_are_bounded() -> None:
     replies = {"think": "Hm.", "act": "look", "look": "glucose", "predict": "no"}
+    both = replace(CASE, reads={**CASE.reads, "ph": "first 7.4, last 7.3"})
+    found, acts = play(react(both, steps=1), replies)
+    step = ReasoningStep("Hm. Look at glucose.", "first 140, last 140", False)
+    assert found == Prediction(0, (step,), truncated=True)
+    assert "Seen:\n<data>\nfirst 140, last 140\n</data>\n" in acts[3].prompt and acts[-1].step == 1
+
+
+def test_no_measurement_is_looked_at_twice() -> None:
+    """It would show the same line again, in place of one that may tell more."""
+    replies = {"think": "Hm.", "act": "look", "look": "glucose", "predict": "no"}
     found, acts = play(react(CASE, steps=2), replies)
-    assert found == Prediction(
-        0, (ReasoningStep("Hm. Look at glucose.", "first 140, last 140", False),) * 2, truncated=True
-    )
-    assert "Seen:\n<data>\nfirst 140, last 140\n</data>\n" in acts[3].prompt and acts[-1].step == 2
+    assert len(found.history) == 1 and not found.truncated and acts[3].role == "predict"
+    _, acts = play(react(replace(CASE, reads={**CASE.reads, "ph": "first 7.4"}), steps=2), replies)
+    assert [act.choices for act in acts if act.role == "look"] == [("glucose", "ph"), ("ph",)]
+
+
+def test_a_look_says_unit_and_usual_range() -> None:
+    """The record's lines have neither, and of ReAct's prompts none had them."""
+    values = np.array([[38.5, np.nan], [37.0, np.nan]], np.float32)
+    series = TimeSeries(
+        ("VITAL/temperature", "VITAL/weight"), np.array([24, 48], np.float32), values, np.zeros((2, 2), np.int64),
+        ~np.isnan(values),
+    )  # fmt: skip
+    sample = Sample("s1", 1, 1, datetime(2150, 1, 3), series, 0)
+    assert looks(sample) == {
+        "temperature": "of the record's values: first 38.5, last 37, lowest 37, highest 38.5 "
+        "(degrees Celsius; usual in adults at rest: 36.1 to 37.2)"
+    }
 
 
 def test_a_record_cannot_end_what_is_marked_as_data() -> None:
