@@ -484,7 +484,7 @@ def update(
     spread, batch = max(1.0, float(returns.var())), list(zip(credited, before, strict=True))
     steps = []
     for _ in range(rl.epochs):
-        for part in np.array_split(rng.permutation(len(batch)), rl.minibatches):
+        for part in np.array_split(rng.permutation(len(batch)), min(rl.minibatches, len(batch))):
             steps.append(accumulate(policy, [batch[i] for i in part], rl, spread))
             weights = [*policy.model.parameters(), *policy.head_weights()]
             steps[-1]["grad_norm"] = descend(weights, optimizer, rl.max_grad_norm)

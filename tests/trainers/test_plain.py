@@ -124,6 +124,17 @@ def test_an_update_moves_the_weights_as_the_fast_one_does(estimator: str, seed: 
     assert row["train/grad_norm"] == pytest.approx(report["grad_norm"], rel=1e-5)
 
 
+def test_with_fewer_replies_than_minibatches_it_takes_as_many_steps_as_replies(small_config, monkeypatch):
+    """As the fast one does: a step without a reply has no loss, and moves weights by the optimiser's momentum alone."""
+    rl = small_config("trainer.rl.minibatches=9", "trainer.rl.epochs=1", "trainer.rl.estimator=rloo").trainer.rl
+    policy, (played, rewards), steps = plain.Policies(tiny_model(), AGENTS, 1.0), episodes(0), list[int]()
+    replies = plain.replies_of(played, rewards)[:4]
+    monkeypatch.setattr(plain, "descend", lambda *about: steps.append(1) or 0.0)
+    still = torch.optim.SGD(policy.head_weights(), lr=0.1)
+    row = plain.update(policy, still, replies, rewards, rl, np.random.default_rng(0))
+    assert len(steps) == len(replies) == 4 and np.isfinite(list(row.values())).all()
+
+
 def test_episodes_are_played_as_the_rollout_plays_them(small_system, small_config):
     config = small_config()
     model, tokenizer = untrained(config, list(small_system.training.texts()), (), 0)

@@ -183,8 +183,8 @@ def _of_two_classes(
         acted = np.where(given, scores >= float(parameter), guess == 1)
         return _net_benefit(positive, acted, float(parameter))
     if name == "f1_best_on_test":
-        rows = _given(frame)
-        best = best_f1(*class_1_scores(positive.astype(int).tolist(), [row and min(1.0, row[1]) for row in rows]))
+        risks = [None if row is None else min(1.0, row[1]) for row in _given(frame)]
+        best = best_f1(*class_1_scores(positive.astype(int).tolist(), risks))
         return lambda weights: best(weights)[0]
     answered = np.where(guess < 0, ~positive, guess == 1)
     guessed = np.where(given, scores >= _threshold(frame), answered)
