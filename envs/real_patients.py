@@ -8,17 +8,14 @@ label, without invented reasoning.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ghar.config import DataConfig
-from ghar.data.readers.source import origin
 from ghar.envs.records import Records
-from ghar.envs.system import Reader, SftExamples, System, Training, Variant, without_examples
+from ghar.envs.system import Reader, SftExamples, System, Training
 from ghar.errors import BadInput
-from ghar.extensions import is_module
 from ghar.llm.policy import Policy
 
 SCRIPTED = "scripted"
@@ -45,37 +42,6 @@ def _refusal(rule: str, others: Sequence[str]) -> str:
     )
 
 
-def refuse_asked(
-    records: Records, system: str, variants: Mapping[str, Variant], rules: Collection[str], listed: Iterable[str]
-) -> None:
-    """BadInput where eval.variants of `system` names what a rule plays, and the patients are real: before an index is
-    built, and before tables are read where their folder says whose they are.
-
-    rules: `Variant.who` of rules that know the generated world. listed: variants that can be named instead.
-    """
-    config = records.config
-    if config.system.name != system or config.eval.variants is None:
-        return
-    refused = _refusals(system, variants, rules, listed)
-    named = [name for name in map(without_examples, config.eval.variants) if name in refused]
-    if named and (_is_unsigned(config.data) or is_real(records)):
-        raise BadInput(refused[named[0]])
-
-
-def _is_unsigned(data: DataConfig) -> bool:
-    """Whether the tables of a source of this package are in a folder that no generator has signed."""
-    return data.root is not None and not is_module(data.name) and not origin(data).generated
-
-
-def _refusals(
-    system: str, variants: Mapping[str, Variant], rules: Collection[str], listed: Iterable[str]
-) -> dict[str, str]:
-    """Variant that a rule plays -> why it is not played."""
-    others = [name for name in listed if variants[name].who not in rules]
-    reasons = {rule: _refusal(f"The rule-based {rule} of system={system}", others) for rule in rules}
-    return {name: reasons[variant.who] for name, variant in variants.items() if variant.who in reasons}
-
-
 def without_rules(made: System[Any], records: Records, labels: Callable[[Reader], SftExamples]) -> System[Any]:
     """`made` for real patients: its rules refuse, tables do not list them, and a scripted teacher becomes label-only
     SFT on the pairs of `labels`. Unchanged for generated patients."""
@@ -85,7 +51,7 @@ def without_rules(made: System[Any], records: Records, labels: Callable[[Reader]
 def _without_rules(made: System[Any], records: Records, labels: Callable[[Reader], SftExamples]) -> System[Any]:
     listed = tuple(name for name in made.listed if made.variants[name].who not in made.fixed)
     reasons = {name: _refusal(f"The rule-based {name} of system={made.name}", listed) for name in made.fixed}
-    refused = _refusals(made.name, made.variants, made.fixed, made.listed)
+    refused = {name: reasons[variant.who] for name, variant in made.variants.items() if variant.who in reasons}
     fixed: Mapping[str, Callable[[], Policy]] = {name: partial(_raise, reason) for name, reason in reasons.items()}
     own = made.training
     examples = partial(_labelled, labels) if records.config.trainer.warmup.teacher == SCRIPTED else None

@@ -353,15 +353,9 @@ def check_variants(config: Config) -> None:
         return
     valid = [*own, *((RLLIB,) if config.rllib is not None and config.rllib.checkpoint is not None else ())]
     for name in config.eval.variants:
-        if without_examples(name) not in valid:
+        plain, _, selector = name.partition("_with_")  # few_shot.py: VARIANT_with_ROOM.SELECTOR
+        if (plain if "." in selector else name) not in valid:
             raise BadInput(_unknown_variant(config.system.name, name, valid))
-
-
-def without_examples(name: str) -> str:
-    """The variant of VARIANT_with_ROOM.SELECTOR, which is shown chosen examples (few_shot.py); other names as they
-    are."""
-    plain, _, selector = name.partition("_with_")
-    return plain if "." in selector else name
 
 
 def role_names(config: Config) -> tuple[str, ...] | None:

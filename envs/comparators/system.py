@@ -18,7 +18,7 @@ from ghar.envs.comparators.settings import Method, Settings
 from ghar.envs.graph_cases import CutCases, graph_corpus
 from ghar.envs.play import teacher_cases
 from ghar.envs.questions import with_usual
-from ghar.envs.real_patients import is_real, refuse, refuse_asked, without_rules
+from ghar.envs.real_patients import is_real, refuse, without_rules
 from ghar.envs.records import Records
 from ghar.envs.summaries import TRIVIAL, right_reply, with_summaries
 from ghar.envs.system import WORDS, Example, Reporting, SftExamples, System, Training, Variant
@@ -42,8 +42,6 @@ EXAMPLES = 300  # cases whose record the demo's tokenizer is made from
 
 def build(records: Records, settings: Settings) -> System[None]:
     """All methods on the task of `records`, over GHAR's graph. BadInput where there is no graph."""
-    listed = (f"{RULE}_{settings.method}", f"base_{settings.method}", settings.method)
-    refuse_asked(records, "comparators", variants(settings.method), (RULE,), listed)
     corpus, partitions = graph_corpus(records)
     config = records.config
     words = settings.words or (DEMO_WORDS if config.scale.name == "demo" else None)
@@ -71,7 +69,7 @@ def build(records: Records, settings: Settings) -> System[None]:
             pretraining="ghar" if config.model.kind == "demo" else None,
         ),
         report=Reporting(
-            listed=listed,
+            listed=(f"{RULE}_{settings.method}", f"base_{settings.method}", settings.method),
             counts=records.counts() | records.graph_counts(),
         ),
     )

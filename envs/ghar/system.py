@@ -34,7 +34,7 @@ from ghar.envs.ghar.teacher import NO_ERROR, ScriptedTeacher
 from ghar.envs.ghar.upper_bounds import ghar_ceilings
 from ghar.envs.graph_cases import CutCases
 from ghar.envs.questions import with_usual
-from ghar.envs.real_patients import is_real, refuse_asked, without_rules
+from ghar.envs.real_patients import is_real, without_rules
 from ghar.envs.records import Records
 from ghar.envs.rollout import Corpus
 from ghar.envs.stepper import Scene
@@ -76,11 +76,8 @@ def build(records: Records, settings: Settings) -> System[Any]:
 
 def _build(records: Records, settings: Settings) -> System[None]:
     """GHAR over the partitions of `settings.sources`: the meta-paths of a graph, and whatever else is named."""
-    config, spec = records.config, spec_of(records.config, settings)
-    several = len(settings.sources) > 1
-    if not records.asks_questions:  # whose rule reads the question alone
-        refuse_asked(records, "ghar", _variants_of(spec, several), ("teacher",), _listed(spec, several))
-    corpus, partitions = open_sources(records, settings.sources)
+    config, (corpus, partitions) = records.config, open_sources(records, settings.sources)
+    spec = spec_of(config, settings)
     every = EverySource(tuple(by_source(partitions).values()))
     episodes = GharEpisodes(spec, partitions, every if spec.decision == "everyone" else None)
     needed = needed_sources(records.world)
@@ -90,6 +87,8 @@ def _build(records: Records, settings: Settings) -> System[None]:
     rewards = rewards_of(records, settings, names, partitions)
     asked = AskedSources(tuple(settings.sources), tuple(map(source_of, partitions)), needed)
     rows = GharRows(names, records.task.labels, _tail(records.world, records.names), asked)
+    several = len(settings.sources) > 1
+    forced = (*FORCED, *(ASKING if several else ())) if spec.decision == "learned" else ()
     habits = MISLED if settings.planted_errors else TEACHER
     made = System(
         name="ghar",
@@ -115,7 +114,7 @@ def _build(records: Records, settings: Settings) -> System[None]:
             texts=lambda: [case.text for case in made.cases.train[:EXAMPLES]],
         ),
         report=Reporting(
-            listed=_listed(spec, several),
+            listed=(*forced, "scripted", "ghar_base", STAGE, "ghar_sft", "ghar_rl"),
             row=rows.row,
             numbers=rows.numbers,
             summary=lambda rows_by_variant: budget_summary(records, settings, made.cases.test, rows_by_variant),
@@ -138,19 +137,8 @@ def variant_names(config: Config, settings: Settings) -> tuple[str, ...]:
     """List the variants that `build` may make, on generated patients too, with those of the baselines beside them."""
     if config.task.name == ORDERS:
         return order_names(settings)
-    own = _variants_of(spec_of(config, settings), len(settings.sources) > 1)
+    own = _variants(GharEpisodes(spec_of(config, settings), ()), EverySource(()), len(settings.sources) > 1, True)
     return (*own, *(TRIVIAL.get(config.task.name) or borrowed_names(BASELINES, config)))
-
-
-def _variants_of(spec: GharSpec, several: bool) -> dict[str, Variant]:
-    """All variants of generated patients, before any source is opened."""
-    return _variants(GharEpisodes(spec, ()), EverySource(()), several, True)
-
-
-def _listed(spec: GharSpec, several: bool) -> tuple[str, ...]:
-    """What tables list. several: whether there are several sources."""
-    forced = (*FORCED, *(ASKING if several else ())) if spec.decision == "learned" else ()
-    return (*forced, "scripted", "ghar_base", STAGE, "ghar_sft", "ghar_rl")
 
 
 def role_names(config: Config, settings: Settings) -> tuple[str, ...]:

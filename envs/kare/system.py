@@ -35,7 +35,7 @@ from ghar.envs.kare.rule import belief, rule_of
 from ghar.envs.kare.settings import Settings, contradictions, sizes
 from ghar.envs.kare.training_examples import ExampleWriter, look_up_all
 from ghar.envs.kare.upper_bounds import kare_ceilings, law_of
-from ghar.envs.real_patients import is_real, refuse_asked, without_rules
+from ghar.envs.real_patients import is_real, without_rules
 from ghar.envs.records import Records
 from ghar.envs.system import (
     WORDS,
@@ -192,8 +192,6 @@ def build(records: Records, settings: Settings) -> System[KareReading]:
     for variant rag without abstracts, and for whatever a step of the build cannot use."""
     config = records.config
     records.require_patients()
-    possible = variants_of(settings, "", abstracts=settings.abstracts is not None)
-    refuse_asked(records, "kare", possible, (RULE,), (name for name in LISTED if name in possible))
     theme_of(records.task.name)
     papers = abstracts_of(records, settings)
     for name in {"rag", TUNED_RAG}.intersection(config.eval.variants or ()):
