@@ -58,7 +58,6 @@ TITLES = {
     "specificity_at_valid": "Specificity, threshold of validation",
 }  # fmt: skip
 
-NO_PROBABILITIES = "no label probabilities: the policy gives answers alone"
 _AT = {"class_f1": ""}  # between title and parameter
 
 
@@ -235,7 +234,7 @@ def _given(frame: pl.DataFrame) -> list[list[float] | None]:
     """Label probabilities, None where a sample has none. BadInput where all are so."""
     rows = frame["probabilities"].to_list()
     if all(row is None for row in rows):
-        raise BadInput(NO_PROBABILITIES)
+        raise BadInput("no label probabilities: the policy gives answers alone")
     return rows
 
 
