@@ -5,6 +5,9 @@ postings of its own terms inside the partition, straight from disk.
 
 TF-IDF's terms are words, word pairs and whole names. Without the names, an edge of "familial sepsis" with a short
 tail can beat the edge of "sepsis" with a long one, because the tail makes the vector longer.
+
+A text that shares nothing but filler words ("of the", "with") with a query is no hit. Models ask in whole sentences,
+and "What is known of the case?" found "Abnormality of the liver".
 """
 
 from __future__ import annotations
@@ -28,6 +31,13 @@ WORD = re.compile(r"\w+")
 PARTS = re.compile(r" - | \(")  # "head - relation - tail", "name (type)"
 NAME = "="  # begins a term that is a whole name
 LONGEST_NAME = 16  # words
+# Words of grammar, which say nothing of a subject. No single letter is one ("hepatitis A").
+FILLERS = frozenset(
+    "about after also an and any are as at be been being both but by can could did do does during each for from had "
+    "has have how if in into is it its might more most must nor not of on only or other our should so some such than "
+    "that the their them then there these they this those through to too until upon very was we were what when where "
+    "which while who whom whose why will with would you your".split()
+)
 Query = tuple[np.ndarray, np.ndarray]
 
 
@@ -93,7 +103,7 @@ class SparseIndex:
     def search(self, queries: Sequence[Query], items: range | np.ndarray, top_n: int) -> list[Query]:
         """For each query the `top_n` best of `items` (a range, or ascending numbers) and their scores.
 
-        Items that share no term with the query are no hits, so there may be fewer.
+        Items that share no term with the query, or filler words alone, are no hits, so there may be fewer.
         """
         return [self._search(query, items, top_n) for query in queries]
 
@@ -102,13 +112,17 @@ class SparseIndex:
             return np.empty(0, np.int64), np.empty(0)
         low, high = int(items[0]), int(items[-1]) + 1
         hits, scores = [np.empty(0, np.int64)], [np.empty(0)]
+        is_hit = np.zeros(high - low, bool)
         for term, weight in zip(*query, strict=True):
             a, b = self.start[term], self.start[term + 1]
             posting = self.items[a:b]
             left, right = posting.searchsorted(low), posting.searchsorted(high)
             hits.append(posting[left:right])
             scores.append(self.weights[a + left : a + right] * weight)
+            if not FILLERS.issuperset(self.terms[int(term)].split()):
+                is_hit[hits[-1] - low] = True
         total = np.bincount(np.concatenate(hits) - low, np.concatenate(scores), minlength=high - low)
+        total[~is_hit] = 0.0
         if not isinstance(items, range):
             total = total[items - low]
         at = np.flatnonzero(total > 0)

@@ -52,3 +52,21 @@ def test_what_shares_no_word_is_no_hit(kind):
     for query in ("zebra", "", "hepatitis"):
         [(items, _)] = index.search(index.encode([query]), range(2, 5), 3)
         assert not len(items)
+
+
+@pytest.mark.parametrize("kind", ["tfidf", "bm25"])
+def test_what_shares_filler_words_alone_is_no_hit(kind):
+    """SmolLM2 asks in sentences: of "what is known about it" the PrimeKG subset had "Abnormality of the liver"."""
+    texts = ["Abnormality of the liver", "fever with rash", "there then (pathway)", "hepatitis A", "rash of the skin"]
+    index = build_sparse(kind, texts)
+
+    def found(query: str) -> set[int]:
+        [(items, scores)] = index.search(index.encode([query]), range(len(texts)), len(texts))
+        assert (scores > 0).all()
+        return set(items.tolist())
+
+    assert found("what is it about, with the") == set()
+    assert found("what of the skin") == {4}
+    assert found("a liver") == {0, 3}  # a letter may be part of a name
+    assert found("rash with fever") == {1, 4}
+    assert found("there then") == ({2} if kind == "tfidf" else set())  # a whole name
