@@ -16,7 +16,7 @@ from ghar.retrieval.build import build_retriever
 from ghar.retrieval.dense import DenseIndex
 from ghar.retrieval.encoders import HashingEncoder
 from ghar.retrieval.partition import PartitionRetriever
-from ghar.retrieval.sparse import passage_terms, words_and_pairs
+from ghar.retrieval.sparse import FILLERS, passage_terms, words_and_pairs
 from ghar.retrieval.texts import edge_text, node_text
 from tests.kg.graphs import TINY, graph_of
 
@@ -37,7 +37,7 @@ def graphs(draw: st.DrawFn) -> KnowledgeGraph:
 
 
 def cosine(graph: KnowledgeGraph, kind: str) -> Callable[[str, str], float]:
-    """Of a query and a text, by dense vectors."""
+    """Of a query and a text, by dense vectors; 0 by TF-IDF where both share filler words alone."""
     everything = [node_text(graph, v) for v in range(graph.num_nodes)]
     everything += [edge_text(graph, e) for e in range(graph.num_edges)]
     if kind == "hashing":
@@ -49,6 +49,9 @@ def cosine(graph: KnowledgeGraph, kind: str) -> Callable[[str, str], float]:
         spans = [query.split()[i:j] for i in range(9) for j in range(i + 1, 9)]
         known = [" ".join(span) for span in spans if "=" + " ".join(span) in vectorizer.vocabulary_]
         terms = words_and_pairs(query) + ["=" + name for name in sorted(known, key=lambda name: -len(name.split()))[:1]]
+        shared = set(terms) & set(passage_terms(text))
+        if all(set(term.split()) <= FILLERS for term in shared):
+            return 0.0
         return round(float(unit(terms) @ unit(passage_terms(text))), 5)
 
     def unit(terms: Sequence[str]) -> np.ndarray:
