@@ -6,6 +6,7 @@ triples are normalised the same way, so that the three sources meet.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ from ghar.storage import Strings, new_folder, read_array, read_meta, read_string
 
 FORMAT = "concept-graphs-1"
 SOURCES = ("graph", "corpus", "model")
+# A decimal number, a range of two, a percentage; no part of a code ("E11.9").
+NUMBER = re.compile(r"(?<![\w.])(\d+\.\d+(?:-\d+\.\d+)?%?|\d+%)(?!\.?\d)")
 
 
 class Triple(NamedTuple):
@@ -79,8 +82,11 @@ class ConceptGraphs:
 
 
 def concept_name(text: str) -> str:
-    """How a concept, an entity or a relation is written in triples ("" for a text without a letter or digit)."""
-    return plain(text)
+    """How a concept, an entity or a relation is written in triples ("" for a text without a letter or digit).
+
+    Numbers stay whole: "Sodium Chloride 0.9% Flush" is "sodium chloride 0.9% flush", a BMI of 31.0-31.9 stays one.
+    """
+    return " ".join(filter(None, (part if i % 2 else plain(part) for i, part in enumerate(NUMBER.split(text)))))
 
 
 def make_triple(head: str, relation: str, tail: str) -> Triple | None:

@@ -3,8 +3,9 @@
 The paper shows the nearest patient with the query's label and the nearest with another one. That is the nearest patient
 of each label, which can be found without the query's label; in the paper's words and order it would give the label away
 in training and could not be had at test time. So here, for every query alike: the nearest patient, then the nearest
-whose label differs from those found before, until there are `count`; shown in the order of their labels. Nothing reads
-the query's label, and its patient is never shown.
+whose label differs from those found before, until there are `count`; shown in the order of their labels. All shown are
+different patients, as in the paper's "two most similar patients": a stay that went well and the next one of the same
+patient would be one. Nothing reads the query's label, and its patient is never shown.
 
 EHR similarity is the cosine of embeddings of the base contexts without similar patients (Section 4.1: one text
 embedding model for everything but abstracts).
@@ -40,8 +41,9 @@ class SimilarPatients:
     def find(self, sample: Sample, vector: np.ndarray, count: int = 2, each: int = 1) -> tuple[Sample, ...]:
         """The `each` nearest patients of each of `count` labels, by label; fewer when the split has fewer.
 
-        sample: whose patient's stays are never shown. vector: f32[d] of the query. each: different patients; two of
-        each label are the paper's few-shot prompt with N=4 (Table 2). Ties go to the earlier sample.
+        sample: whose patient's stays are never shown. vector: f32[d] of the query. each: two of each label are the
+        paper's few-shot prompt with N=4 (Table 2). No patient is shown twice, with one label or with two. Ties go to
+        the earlier sample.
         """
         cosines = np.round(self.vectors @ vector, DECIMALS)  # so that equal texts tie, whatever the order of a sum was
         open_ = self._subject != sample.subject_id
@@ -56,7 +58,9 @@ class SimilarPatients:
             for _ in range(each):
                 if alike.any():
                     nearest.append(_nearest(cosines, alike))
-                    alike &= self._subject != self._subject[nearest[-1]]
+                    others = self._subject != self._subject[nearest[-1]]
+                    alike &= others
+                    open_ &= others
         return tuple(self.samples[i] for i in sorted(nearest, key=lambda i: self._label[i]))
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ghar.envs.kare.graph.triples import SOURCES, ConceptGraphs, Triple, make_triple, union
+from ghar.envs.kare.graph.triples import SOURCES, ConceptGraphs, Triple, concept_name, make_triple, union
 from ghar.errors import BadInput
 from ghar.seal import seal
 
@@ -63,3 +63,18 @@ def test_names_are_normalised_and_loops_are_none() -> None:
 def test_an_unknown_source_is_a_mistake() -> None:
     with pytest.raises(ValueError, match="gossip"):
         union({"gossip": {}})
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Body mass index [BMI] 31.0-31.9, adult", "body mass index bmi 31.0-31.9 adult"),
+        ("0.9% Sodium Chloride", "0.9% sodium chloride"),
+        ("Dextrose 5%", "dextrose 5%"),
+        ("Vitamin B12.", "vitamin b12"),
+        ("Propofol 1.5MG/ML", "propofol 1.5 mg ml"),
+        ("Type 2 diabetes, E11.9", "type 2 diabetes e11 9"),
+    ],
+)
+def test_numbers_of_a_name_stay_whole(text: str, name: str) -> None:
+    assert concept_name(text) == concept_name(name) == name

@@ -35,7 +35,8 @@ def test_like_sorting_all_patients(seed: int, classes: int, count: int) -> None:
     order = sorted(range(len(pool)), key=lambda i: (-round(float(vectors[i] @ asking), 5), i))
     wanted: dict[int, Sample] = {}
     for i in order:
-        if pool[i].subject_id != subject and len(wanted) < count:
+        shown = {subject, *(other.subject_id for other in wanted.values())}
+        if pool[i].subject_id not in shown and len(wanted) < count:
             wanted.setdefault(pool[i].label, pool[i])
     found = SimilarPatients(pool, vectors).find(sample(-1, 0, subject), asking, count)
     assert list(found) == [wanted[label] for label in sorted(wanted)]
@@ -49,16 +50,17 @@ def test_several_patients_of_each_label_like_sorting(seed: int, classes: int, ea
     pool = [sample(i, int(rng.integers(classes)), int(rng.integers(8))) for i in range(int(rng.integers(0, 30)))]
     vectors, asking, subject = unit(rng, len(pool)), unit(rng, 1)[0], int(rng.integers(8))
     order = sorted(range(len(pool)), key=lambda i: (-round(float(vectors[i] @ asking), 5), i))
-    order = [i for i in order if pool[i].subject_id != subject]
-    labels = list(dict.fromkeys(pool[i].label for i in order))[:2]
-    wanted = []
-    for label in sorted(labels):
-        nearest_stay = dict[int, Sample]()
-        for i in order:
-            if pool[i].label == label:
-                nearest_stay.setdefault(pool[i].subject_id, pool[i])
-        wanted += list(nearest_stay.values())[:each]
-    assert list(SimilarPatients(pool, vectors).find(sample(-1, 0, subject), asking, 2, each)) == wanted
+    shown, wanted = {subject}, dict[int, list[Sample]]()
+    for _ in range(2):
+        left = [i for i in order if pool[i].subject_id not in shown and pool[i].label not in wanted]
+        for i in left:
+            own = wanted.setdefault(pool[left[0]].label, [])
+            if pool[i].label == pool[left[0]].label and len(own) < each and pool[i].subject_id not in shown:
+                own.append(pool[i])
+                shown.add(pool[i].subject_id)
+    assert list(SimilarPatients(pool, vectors).find(sample(-1, 0, subject), asking, 2, each)) == [
+        other for label in sorted(wanted) for other in wanted[label]
+    ]
 
 
 def test_with_two_labels_it_is_the_nearest_patient_of_each() -> None:
@@ -66,6 +68,16 @@ def test_with_two_labels_it_is_the_nearest_patient_of_each() -> None:
     vectors = np.array([[1, 0], [0, 1], [0.8, 0.6], [0.6, 0.8], [1, 0]], np.float32)
     found = SimilarPatients(pool, vectors).find(sample(-1, 0, 9), np.array([1, 0], np.float32))
     assert [(s.sample_id, s.label) for s in found] == [("s3", 0), ("s0", 1)]  # in the order of labels, not of likeness
+
+
+def test_no_patient_is_shown_with_two_outcomes() -> None:
+    pool = [sample(0, 0, 5), sample(1, 1, 5), sample(2, 1, 6)]
+    vectors = np.array([[1, 0], [0.9, 0.1], [0, 1]], np.float32)
+    asking = np.array([1, 0], np.float32)
+    found = SimilarPatients(pool, vectors).find(sample(-1, 0, 9), asking)
+    assert [s.sample_id for s in found] == ["s0", "s2"]  # s1 is nearer, and of s0's patient
+    alone = SimilarPatients(pool[:2], vectors[:2]).find(sample(-1, 0, 9), asking)
+    assert [s.sample_id for s in alone] == ["s0"]
 
 
 def test_the_split_decides_who_is_shown_and_labels_of_queries_decide_nothing() -> None:
