@@ -3,9 +3,9 @@ charts, each read when a system first asks for it. No model yet."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import polars as pl
 from ghar.config import Config, DataConfig
 from ghar.data.audit import Exposure, exposure
 from ghar.data.cohort import Cohort, Sample, Task
-from ghar.data.findings import has_facts, with_findings
+from ghar.data.findings import has_facts, lab_units, with_findings
 from ghar.data.mapping import CodeMap, read_code_map
 from ghar.data.readers.database import is_database, with_tables
 from ghar.data.readers.notes import Notes, read_notes
@@ -266,6 +266,14 @@ class Records:
         whole = (read.splits.train, read.splits.valid, read.splits.test, read.splits.pool)
         splits = Splits(*(tuple(by_id[s.sample_id] for s in part) for part in whole))
         return replace(read, samples=samples, splits=splits)
+
+    @property
+    def units(self) -> Callable[[], Mapping[str, str]] | None:
+        """Code -> unit of its numbers, of real patients whose records are shown at full length; None where their events
+        say it themselves."""
+        if self.source.generated or self.config.env.prompts != "full" or self.facts is None:
+            return None
+        return partial(lab_units, self.facts)
 
     @cached_property
     def order_questions(self) -> tuple[Splits[OrderQuestion], Mapping[str, int]]:

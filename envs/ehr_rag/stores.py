@@ -37,7 +37,7 @@ class Stores:
     """Three stores of one cohort's events, under `cache`.
 
     load: the encoder of their texts, asked for once. searching: whether chunks of all events will be looked for: then
-    one store serves `whole` and `plain`.
+    one store serves `whole` and `plain`. units: code -> unit of its numbers, None where events say it themselves.
     """
 
     cohort: Cohort
@@ -47,6 +47,7 @@ class Stores:
     overlap: int
     clock: Clock
     searching: bool
+    units: Callable[[], Mapping[str, str]] | None = None
 
     @cached_property
     def encoder(self) -> Encoder:
@@ -79,7 +80,7 @@ class Stores:
 
     def _build(self, apart: bool, encoder: Encoder | None) -> EventStore:
         layout = StoreLayout(self.size, self.overlap, apart, self.clock)
-        return build_event_store(self.cohort, self.cache, encoder, layout)
+        return build_event_store(self.cohort, self.cache, encoder, layout, self.units)
 
 
 def open_stores(records: Records, settings: Settings, searching: bool) -> Stores:
@@ -87,7 +88,7 @@ def open_stores(records: Records, settings: Settings, searching: bool) -> Stores
     config = records.config
     cache = Path(config.data.cache) / "stores"
     rows, clock = (settings.chunk_rows, settings.chunk_overlap), clock_for(config.data.leakage, config.task.name)
-    return Stores(records.charted, cache, partial(_encoder, records), *rows, clock, searching)
+    return Stores(records.charted, cache, partial(_encoder, records), *rows, clock, searching, records.units)
 
 
 def _encoder(records: Records) -> Encoder:

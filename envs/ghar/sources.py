@@ -80,7 +80,8 @@ def _built(records: Records, name: str) -> systems.System[Any]:
 
 
 def _own_past(records: Records) -> PatientHistory:
-    store = build_event_store(records.charted, Path(records.config.data.cache) / "stores", None, ROWS)
+    cache = Path(records.config.data.cache) / "stores"
+    store = build_event_store(records.charted, cache, None, ROWS, records.units)
     return PatientHistory(store, {name: (s.subject_id, s.history[-1].start) for name, s in samples_of(records).items()})
 
 

@@ -315,6 +315,11 @@ def lab_items(root: Path) -> dict[str, Item]:
     return {code: replace(items.get(code, Item()), fluid=fluids.get(code)) for code in {*items, *fluids}}
 
 
+def lab_units(root: Path) -> dict[str, str]:
+    """Code -> the unit of a laboratory item's numbers, where it has one; vital signs have theirs in their names."""
+    return {code: item.unit for code, item in lab_items(root).items() if item.unit}
+
+
 def _converted(rows: pl.LazyFrame) -> list[str]:
     """The items with results in a unit that the table of units knows."""
     unit = pl.col("unit").str.to_lowercase()

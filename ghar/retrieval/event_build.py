@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import mmap
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import islice, pairwise
 from pathlib import Path
@@ -27,19 +27,26 @@ BATCH = 1_024  # chunks encoded at once
 VALUE = " (value: "
 
 
-def build_event_store(cohort: Cohort, cache: Path, encoder: Encoder | None, layout: StoreLayout) -> EventStore:
+def build_event_store(
+    cohort: Cohort,
+    cache: Path,
+    encoder: Encoder | None,
+    layout: StoreLayout,
+    units: Callable[[], Mapping[str, str]] | None = None,
+) -> EventStore:
     """Open the cohort's store below `cache`, building it first where it is not there yet.
 
-    encoder: None leaves out the vectors, for whoever reads rows and numbers only. A build is written whole or not at
-    all, keyed by cohort, encoder and layout; BadInput when a kept one is damaged.
+    encoder: None leaves out the vectors, for whoever reads rows and numbers only. units: code -> unit of those of its
+    numbers that come without one, as the cohort's own tables say; asked for when a store is built. A build is written
+    whole or not at all, keyed by cohort, encoder and layout; BadInput when a kept one is damaged.
     """
     meta = {"format": FORMAT, "cohort": _fingerprint(cohort), "encoder": encoder.key if encoder else None}
-    meta |= asdict(layout)
+    meta |= asdict(layout) | ({} if units is None else {"units": True})
     digest = hashlib.sha256(repr(sorted(meta.items())).encode()).hexdigest()[:16]
     folder = Path(cache) / f"events-{digest}"
     if not sound(folder):
         with new_folder(folder, keep=True) as temporary:
-            sizes = _Builder(cohort, encoder, layout, temporary).build()
+            sizes = _Builder(cohort, encoder, layout, temporary, units() if units else {}).build()
             write_meta(temporary, meta | {"sizes": sizes})
     read_meta(folder)
     return EventStore.load(folder, layout, encoder)
@@ -71,17 +78,19 @@ def _fingerprint(cohort: Cohort) -> str:
 
 @dataclass(eq=False)
 class _Builder:
-    """The arrays being filled. values: text of a value or unit -> its number. codes: sorted. labels: their rows' names.
-    indicator_of: code -> indicator, -1 for one that is never a number."""
+    """The arrays being filled. units: code -> unit. values: text of a value or unit -> its number. codes: sorted; of
+    each, labels: its rows' name, indicator_of: its indicator, -1 for one that is never a number, unit_of: its unit."""
 
     cohort: Cohort
     encoder: Encoder | None
     layout: StoreLayout
     folder: Path
+    units: Mapping[str, str]
     values: dict[str, int] = field(default_factory=dict)
     codes: pl.Enum = field(init=False)
     labels: pl.Series = field(init=False)
     indicator_of: np.ndarray = field(init=False)
+    unit_of: pl.Series = field(init=False)
 
     def build(self) -> dict[str, int]:
         """Write all arrays; returns their lengths."""
@@ -89,6 +98,7 @@ class _Builder:
         names = codes["description"].to_list()
         self.codes = pl.Enum(codes["code"])
         self.labels = pl.Series([event_label(c, n) for c, n in zip(codes["code"], names, strict=True)], dtype=pl.String)
+        self.unit_of = pl.Series([self.units.get(code) for code in codes["code"]], dtype=pl.String)
         numeric = self._timed().filter("_number").select(pl.col("code").unique())
         measured = set(numeric.collect(engine="streaming")["code"])
         indicators = sorted({name for code, name in zip(codes["code"], names, strict=True) if code in measured})
@@ -188,13 +198,11 @@ class _Builder:
         numbers = numbers.with_columns(_which=pl.Series(which, dtype=pl.Int32))
         numbers = numbers.sort("subject_id", "_which", "_clock", maintain_order=True)
         span = slice(begin, begin + numbers.height)
-        none = pl.Series([None], dtype=pl.String).new_from_index(0, numbers.height)
-        unit = _filled(numbers["unit"]) if "unit" in numbers.columns else none
         arrays["number_clock"][span] = numbers["_clock"].to_physical().to_numpy()
         arrays["number_time"][span] = numbers["time"].to_physical().to_numpy()
         arrays["number_indicator"][span] = numbers["_which"].to_numpy()
         arrays["number_value"][span] = numbers["numeric_value"].to_numpy()
-        arrays["number_unit"][span] = self._numbered(unit)
+        arrays["number_unit"][span] = self._numbered(self._units(numbers))
 
     def _format_values(self, rows: pl.DataFrame) -> pl.Series:
         """The value of each row as it is shown, with its unit; null where there is none."""
@@ -205,11 +213,16 @@ class _Builder:
             distinct = numbers.drop_nulls().unique()
             texts = pl.Series([number_text(number) for number in distinct], dtype=pl.String)
             value = numbers.replace_strict(distinct, texts, default=None, return_dtype=pl.String).fill_null(value)
-        if "unit" not in rows.columns:
-            return value.alias("value")
-        frame = pl.DataFrame({"value": value, "unit": _filled(rows["unit"])})
+        frame = pl.DataFrame({"value": value, "unit": self._units(rows)})
         both = pl.concat_str("value", "unit", separator=" ", ignore_nulls=True)
         return frame.select(pl.when(pl.col("value").is_not_null()).then(both).alias("value"))["value"]
+
+    def _units(self, events: pl.DataFrame) -> pl.Series:
+        """The unit of each event's value: its own, or its code's where it has a number and none."""
+        own = _filled(events["unit"]) if "unit" in events.columns else pl.lit(None, pl.String)
+        of_code = self.unit_of.gather(events["_code"])
+        is_number = pl.col("numeric_value").is_finite().fill_null(False)
+        return events.select(pl.coalesce(own, pl.when(is_number).then(of_code)).alias("unit"))["unit"]
 
     def _numbered(self, texts: pl.Series) -> np.ndarray:
         """The number of each text, new ones in the order of the alphabet within a part; -1 for none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -132,3 +133,25 @@ def test_a_build_that_fails_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError):
         build_event_store(cohort, tmp_path / "stores", Broken(), StoreLayout(4, 1, True, "time"))
     assert not list((tmp_path / "stores").iterdir())
+
+
+def test_a_number_has_the_unit_of_its_code_where_it_has_none_of_its_own(tmp_path: Path) -> None:
+    """The tables of MIMIC and eICU say the unit once for an item, so that an event has none."""
+    events = [
+        (1, 1, "LAB/c", START, START, 5.0, None),
+        (1, 1, "LAB/c", START + HOUR, START + HOUR, None, "NEG"),
+        (1, 1, "LAB/d", START, START, 2.0, None),
+    ]
+    cohort, units = small_cohort([(1, 1, START, START + DAY, None)], events), lambda: {"LAB/c": "mg/dL", "LAB/x": "mL"}
+    apart, whole = (
+        build_event_store(cohort, tmp_path, None, StoreLayout(100, 5, how, "time"), units).record(1, START + DAY)
+        for how in (True, False)
+    )
+    lines = [line for line, *_ in apart.trajectory_lines(apart.indicators, 5)]
+    assert lines == ["LAB/c: [2150-01-01 12:00:00] 5 mg/dL", "LAB/d: [2150-01-01 12:00:00] 2"]
+    assert [whole.value(row) for row in range(whole.rows)] == ["5 mg/dL", "2", "NEG"]
+    own = replace(cohort, table=cohort.events.with_columns(unit=pl.lit("g/L")))
+    record = build_event_store(own, tmp_path, None, StoreLayout(100, 5, True, "time"), units).record(1, START + DAY)
+    assert [line[-3:] for line, *_ in record.trajectory_lines(record.indicators, 5)] == ["g/L", "g/L"]
+    plain = build_event_store(cohort, tmp_path, None, StoreLayout(100, 5, True, "time")).record(1, START + DAY)
+    assert plain.trajectory_lines(plain.indicators[:1], 5)[0][0].endswith(" 5")  # a store of its own
