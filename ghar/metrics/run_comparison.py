@@ -90,12 +90,13 @@ def _differing(runs: Sequence[RunSummary]) -> list[str]:
 
 
 def _groups(runs: Sequence[RunSummary]) -> list[list[RunSummary]]:
-    """Runs that differ by their seed alone, together."""
-    groups: dict[str, list[RunSummary]] = {}
+    """Runs that differ by their seed alone, together; of several of one seed the first, as the others are its copies."""
+    groups: dict[str, dict[str, RunSummary]] = {}
     for run in runs:
         own = {key: value for key, value in run.config.items() if key not in FREE}
-        groups.setdefault(str((run.main, sorted(own.items(), key=str))), []).append(run)
-    return list(groups.values())
+        group = groups.setdefault(str((run.main, sorted(own.items(), key=str))), {})
+        group.setdefault(str(run.config.get("seed", run.name)), run)
+    return [list(group.values()) for group in groups.values()]
 
 
 def _over_seeds(group: Sequence[RunSummary]) -> tuple[str, int, str]:

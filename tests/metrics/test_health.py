@@ -102,6 +102,10 @@ def test_several_runs_stand_side_by_side(tmp_path: Path) -> None:
     assert "Means over seeds" in page and "seed0, seed1</th><td>2</td>" in page
     assert '<th scope="row">trainer.lr</th><td>0.1</td><td>0.1</td><td>0.2</td>' in page
     assert ">run_dir<" not in page  # each has its own
+    again = build_run(tmp_path / "again", {name: make_rows(name, 40, 1) for name in HABITS})
+    again.write_config("seed: 1\ntrainer:\n  lr: 0.1\n")
+    copied = write_several([*folders, again.path], tmp_path / "copied.html", kept_config).read_text()
+    assert "seed0, seed1</th><td>2</td>" in copied  # a run once more is no third one
     assert "<script" not in page and not re.search(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//""", page)
     with pytest.raises(BadInput, match="train or evaluate it first"):
         write_several([tmp_path], tmp_path / "none.html", kept_config)
