@@ -259,6 +259,7 @@ class Records:
         where records are shown at full length. BadInput for a task of texts."""
         self.require_patients()
         read = read_task(self.source, self._data, self.config.task, self.code_map)
+        read = replace(read, splits=self._played(read.splits))
         if self.source.generated or self.config.env.prompts != "full":
             return read
         samples = with_findings(read.samples, self.charted, self.facts)
@@ -297,7 +298,8 @@ class Records:
                 continue
             same = leakage == data.leakage
             read = self.samples if same else read_task(self.source, replace(data, leakage=leakage), task, self.code_map)
-            exposures[leakage] = exposure(self.cohort, draw(read.splits.test, AUDITED, task.split_seed))
+            tested = draw(self._played(read.splits).test, AUDITED, task.split_seed)
+            exposures[leakage] = exposure(self.cohort, tested)
         # a label file says nothing of outcomes' times
         has_times = any(row.score is not None for row in exposures.values())
         return exposures if has_times else {}
@@ -308,9 +310,14 @@ class Records:
         return self.samples.splits
 
     def limited(self, splits: Splits[S], block: int = 1) -> Splits[S]:
-        """At most task.max_train, max_valid and max_test of them, drawn by blocks of so many neighbours."""
+        """At most task.max_train, max_valid and max_test of them, drawn by blocks of so many neighbours; with
+        task.max_test=0 the samples of validation in the test's place."""
         task = self.config.task
-        return splits.limited(task.max_train, task.max_valid, task.max_test, task.split_seed, block)
+        return self._played(splits.limited(task.max_train, task.max_valid, task.max_test, task.split_seed, block))
+
+    def _played(self, splits: Splits[S]) -> Splits[S]:
+        """The test samples stay unread where an evaluation is of those of validation."""
+        return replace(splits, test=splits.valid) if self.config.task.played == "valid" else splits
 
     @cached_property
     def world(self) -> World | None:

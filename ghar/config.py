@@ -160,7 +160,13 @@ class TaskConfig:
     split_seed: Natural  # of the drawing by patient
     max_train: Count | None  # at most so many samples, drawn; null for all
     max_valid: Count | None  # the same of validation
-    max_test: Count | None  # the same of the test
+    # the same of the test; 0 leaves it unopened: evaluations play the validation samples, to choose settings by
+    max_test: Natural | None
+
+    @property
+    def played(self) -> Literal["test", "valid"]:
+        """Which samples evaluations play."""
+        return "valid" if self.max_test == 0 else "test"
 
 
 @dataclass(frozen=True)

@@ -343,7 +343,7 @@ def _conclude(run: TrainingRun, summary: dict[str, Any]) -> None:
             run.logger.log_episodes(name, run.folder.episodes(name))
         if run.folder.training_updates():
             run.logger.log_episodes("training", run.folder.training_episodes(), ("update", "attempt"))
-    run.logger.conclude(summary["policies"])
+    run.logger.conclude(summary["policies"], run.config.task.played)
     run.logger.finish()
     file = run.checkpoints / EXAMPLES
     kept = read_examples(file) if file.is_file() else TrainingExamples((), (), {}, {})  # without a warm-up

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ghar.metrics.runfolder import RunFolder
-from ghar.metrics.style import ReportSection, render_section
+from ghar.metrics.style import ReportSection, part_of, render_section
 
 MAX_ROWS = 30
 NAMES = {
@@ -39,5 +39,6 @@ def sections(run: RunFolder, summary: Mapping[str, Any]) -> list[ReportSection]:
         (NAMES[name], f"{100 * value:.2f}", f"{100 * mean:.2f}±{100 * deviation:.2f}")
         for name, (value, mean, deviation) in content["clinical"].items()
     ]
-    section = {**content, "clinical": clinical, "rows": content["rows"][:MAX_ROWS], "all": len(content["rows"])}
+    rows = content["rows"]
+    section = {**content, "part": part_of(summary), "clinical": clinical, "rows": rows[:MAX_ROWS], "all": len(rows)}
     return [ReportSection("Demonstrations", render_section("ghar.envs.graphwalker", "report.html", **section))]

@@ -7,6 +7,7 @@ from typing import Any
 
 from ghar.metrics.answers import UNREADABLE, unreadable_share
 from ghar.metrics.explorer import as_script
+from ghar.metrics.style import part_of
 from ghar.metrics.upper_bounds import in_words
 
 Row = Mapping[str, Any]
@@ -43,6 +44,8 @@ def table(summary: Row) -> str:
         lines.append(f"{pair}: accuracy {cell(values['accuracy'])}{no_rival(summary, pair)}")
     lines += [f"ceiling on accuracy: {ceiling}" for ceiling in in_words(summary)]
     lines += [f"left out: {name}: {reason}" for name, reason in summary["left_out"].items()]
+    if part_of(summary) != "test":
+        lines.append("These are validation patients: settings may have been chosen on them, so this is no test result.")
     if summary["generated"]:
         lines.append("These patients are generated; the numbers say nothing about real ones.")
     return "\n".join(lines)
@@ -66,7 +69,8 @@ def page(summary: Row, rows: Mapping[str, Sequence[Row]]) -> str:
     )  # fmt: skip
     pages.filters |= {"cell": cell, "no_rival": no_rival}
     html = pages.get_template("comparison.html").render(
-        summary=summary, columns=COLUMNS, small=("accuracy", "balanced_accuracy", "macro_f1", "auroc"),
+        summary=summary, part=part_of(summary), columns=COLUMNS,
+        small=("accuracy", "balanced_accuracy", "macro_f1", "auroc"),
         ceilings=in_words(summary), traces=as_script(_traces(rows)),
     )  # fmt: skip
     return html.encode("utf-8", "replace").decode()

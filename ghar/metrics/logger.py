@@ -87,9 +87,9 @@ class Logger:
         table = wandb.Table(columns=columns, data=data)
         self.run.log({f"episodes/{name}": table})
 
-    def conclude(self, policies: Mapping[str, Mapping[str, Any]]) -> None:
-        """Put the numbers of the test split into the run's summary, where tables and sweeps of W&B find them:
-        "test/VARIANT/METRIC", of an interval its value."""
+    def conclude(self, policies: Mapping[str, Mapping[str, Any]], split: str = "test") -> None:
+        """Put the numbers of an evaluation into the run's summary, where tables and sweeps of W&B find them:
+        "SPLIT/VARIANT/METRIC", of an interval its value. split: that was played."""
         if self.run is None:
             return
         self._catch_up()  # where nothing was left to train
@@ -97,7 +97,7 @@ class Logger:
             for metric, value in numbers.items():
                 number = value[0] if isinstance(value, list | tuple) and value else value
                 if isinstance(number, int | float) and not isinstance(number, bool):
-                    self.run.summary[f"test/{name}/{metric}"] = float(number)
+                    self.run.summary[f"{split}/{name}/{metric}"] = float(number)
 
     def finish(self) -> None:
         if self.run is not None:

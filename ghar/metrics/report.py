@@ -30,7 +30,7 @@ from ghar.metrics.charts import PALETTE, Dot, Level, Line, dot_chart, line_chart
 from ghar.metrics.explorer import Explorer, as_script, explore
 from ghar.metrics.model_size import best_step_in_words, budget_in_words, size_in_words
 from ghar.metrics.runfolder import RunFolder, write_whole
-from ghar.metrics.style import ReportStyle, in_order, pages
+from ghar.metrics.style import ReportStyle, in_order, pages, part_of
 from ghar.metrics.traces import Row
 from ghar.metrics.upper_bounds import base_in_words, equal_bounds, in_words
 
@@ -106,6 +106,7 @@ def _content(
         "summary": summary,
         "generated": summary.get("generated"),
         "about": about,
+        "part": part_of(summary),
         "main": main,
         "story": story(summary, about, main),
         "outcomes": health.outcome(summary, about, main),
@@ -119,7 +120,7 @@ def _content(
         "ceilings": in_words(summary),
         "table": _table(policies),
         "differences": _differences(summary.get("differences") or {}, about),
-        "comparison": _comparison_charts(policies, ceiling_levels(summary), about, colors),
+        "comparison": _comparison_charts(policies, summary, about, colors),
         "learning": _learning_charts(rows, ceiling_levels(summary)),
         "critic": curves.critic(rows),
         "diagnostics": _diagnostic_charts(rows, agents),
@@ -230,12 +231,12 @@ def _differences(differences: Mapping[str, Any], about: ReportStyle) -> list[tup
 
 
 def _comparison_charts(
-    policies: Mapping[str, Any], ceilings: Sequence[Level], about: ReportStyle, colors: Mapping[str, str]
+    policies: Mapping[str, Any], summary: Mapping[str, Any], about: ReportStyle, colors: Mapping[str, str]
 ) -> list[tuple[str, str]]:
     """(caption, SVG): accuracy and reward of every policy."""
     charts = []
     for metric, caption, levels in (
-        ("accuracy", "Accuracy on the test patients", ceilings),
+        ("accuracy", f"Accuracy on the {part_of(summary)} patients", ceiling_levels(summary)),
         ("reward", "Reward per episode", ()),
     ):
         dots = [Dot(about.title(name), *policy[metric], color=colors[name]) for name, policy in policies.items()

@@ -90,7 +90,7 @@ def _differing(runs: Sequence[RunSummary]) -> list[str]:
 
 
 def _groups(runs: Sequence[RunSummary]) -> list[list[RunSummary]]:
-    """Runs that differ by their seed alone, together; of several of one seed the first, as the others are its copies."""
+    """Runs that differ by their seed alone, together; of several of one seed the first, as others are copies."""
     groups: dict[str, dict[str, RunSummary]] = {}
     for run in runs:
         own = {key: value for key, value in run.config.items() if key not in FREE}

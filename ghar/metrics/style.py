@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -48,6 +48,11 @@ def in_order(variants: Iterable[str], titles: Mapping[str, str]) -> list[str]:
     """The variants in the order of `titles`, those without one after them by name."""
     given = set(variants)
     return [*(name for name in titles if name in given), *sorted(given - titles.keys())]
+
+
+def part_of(summary: Mapping[str, Any]) -> str:
+    """Which patients the numbers are of, in a word: "test", or "validation" with task.max_test=0."""
+    return "validation" if summary.get("split") == "valid" else "test"
 
 
 def render_section(package: str, template: str, /, **content: object) -> str:

@@ -96,6 +96,23 @@ def test_a_shipped_study_comes_to_its_tables(name: str, cache: Path, tmp_path: P
     spent[name] = time.process_time() - began
 
 
+@pytest.mark.slow
+def test_a_study_is_of_validation_samples_where_its_test_stays_unopened(cache: Path, tmp_path: Path) -> None:
+    """GraphWalker takes the samples of validation for its Figures 4 and 7."""
+    words = ["study=exprag", "scale=rules", "tasks=[dischargeqa_medication]", f"folder={tmp_path / 'study'}", *SMALL]
+    shop, _ = workshop([*words, f"data.cache={cache}", "task.max_test=0"])
+    rows = tuple(row for row in shop.study.rows if row.name in ("exprag", "direct", "usual"))
+    table = replace(shop.study.tables[0], rows=tuple(row.name for row in rows), main=rows[0].name, published={})
+    named = {row.run for row in rows}
+    runs = tuple(run for run in shop.study.runs if run.name in named)
+    shop = replace(shop, study=replace(shop.study, runs=runs, rows=rows, tables=(table,)), start=here)
+    run_study(shop, print)
+    [samples] = map(pl.read_parquet, (shop.folder.path / "samples").glob("*.parquet"))
+    assert set(samples["split"]) == {"train", "test"} and (samples["split"] == "test").sum() == 12  # of validation
+    assert verify(shop.folder.path).wrong == ()
+    assert "numbers of validation samples" in (shop.folder.path / "report.html").read_text()
+
+
 def test_the_smoke_of_all_studies_is_short() -> None:
     if set(spent) < set(ONE):
         pytest.skip("not all studies were played in this process")

@@ -104,7 +104,8 @@ def compare(
         raise BadInput(
             f"variants has {unknown[0]}, which no system here has: choose among {', '.join(all_variants)}.{guess}"
         )
-    check_patients({name: system for name, (system, _, _) in built.items()})
+    on_valid = any(config.task.played == "valid" for _, config, _ in built.values())
+    check_patients({name: system for name, (system, _, _) in built.items()}, on_valid)
     plays = {n: _chosen(s, wanted, find(config) if trained else None) for n, (s, config, trained) in built.items()}
     asking = [config for name, (s, config, _) in built.items() if any(map(s.asks_model, plays[name]))]
     notices = [scale_notice(config, training=False) for config in asking]  # what rules play loads no model
@@ -172,10 +173,12 @@ def _plain(values: Any) -> Any:
     return [_plain(value) for value in values] if isinstance(values, list | tuple) else values
 
 
-def check_patients(built: Mapping[str, System[Any]]) -> None:
-    """BadInput where a patient whom one system trains on is a test patient of another."""
+def check_patients(built: Mapping[str, System[Any]], on_valid: bool = False) -> None:
+    """BadInput where a patient whom one system trains on is a test patient of another. on_valid: the test patients are
+    those of validation (task.max_test=0)."""
     for name, system in built.items():
-        seen = {case.subject_id for case in (*system.cases.train, *system.cases.valid)}
+        chosen_on = () if on_valid else system.cases.valid
+        seen = {case.subject_id for case in (*system.cases.train, *chosen_on)}
         for other, tested in built.items():
             both = seen & {case.subject_id for case in tested.cases.test}
             if both:
@@ -240,6 +243,7 @@ def _conclude(
         "credentialed": any(part.system.origin.credentialed for part in parts.values()),
         "task": {"name": task.name, "question": task.question, "labels": list(task.labels)},
         "experiment": f"{task.name} on {config.data.name}",
+        **({} if config.task.played == "test" else {"split": config.task.played}),
         "seed": config.seed,
         "samples": len(shared),
         "patients": len({row["subject_id"] for row in one}),

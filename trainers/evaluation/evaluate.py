@@ -65,6 +65,8 @@ class NoPolicy:
 def evaluate(config: Config) -> dict[str, Any]:
     """Evaluate `eval.variants` of a run on its test split; rewrites summary.json, episodes/ and report.html.
 
+    With task.max_test=0 its validation samples are played in the test's place, which stays unopened.
+
     Weights come from `eval.checkpoint`, by default the run's best; a run that was never trained is evaluated with the
     model as it is. An evaluation on other data than the run's writes into a folder of its own, RUN/evaluations/NAME.
     Returns the summary.
@@ -327,6 +329,7 @@ def summary_of(
         "seed": config.seed,
         "method": config.trainer.method,
         "task": {"name": task.name, "question": task.question, "labels": list(task.labels)},
+        **({} if config.task.played == "test" else {"split": config.task.played}),
         "ceilings": system.truth.upper_bounds(cases),
         "data": dict(system.report.counts),
         "titles": {name: title_of(system.variants[name], stages[name]) for name in rows},

@@ -37,7 +37,8 @@ def check_overlap(config: Config, records: Records) -> None:
         )
         return
     earlier = Records(other)
-    seen = {sample.subject_id for sample in (*earlier.splits.train, *earlier.splits.valid)}
+    chosen_on = () if config.task.played == "valid" else earlier.splits.valid
+    seen = {sample.subject_id for sample in (*earlier.splits.train, *chosen_on)}
     tested = {sample.subject_id for sample in records.splits.test}
     both = seen & tested
     if both and not _is_one_place(config.data, other.data):

@@ -43,7 +43,8 @@ def differences(
 def key_differences(study: Study, cell: Cell, row: StudyRow, config: Config) -> list[str]:
     """The keys alone, for cells that are composed and not played."""
     here, of_data = leaves(plain(config)), ("protocol.", "data.", "task.")  # all that a model from elsewhere shares
-    return [
+    unopened = ["these are validation samples, the paper's of its test"] if config.task.played == "valid" else []
+    return unopened + [
         f"{key} is {_format_value(here.get(key))}, the paper's {_format_value(theirs)}"
         for key, theirs in paper_keys(study, cell, row).items()
         if (cell.run.predictions is None or key.startswith(of_data)) and not _same(here.get(key), theirs)

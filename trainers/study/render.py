@@ -19,6 +19,7 @@ FIELDS = (
     "row", "title", "task", "metric", "part", "value", "low", "high", "seeds", "patients", "samples", "hole",
     "main_minus_it", "difference_low", "difference_high", "p", "p_holm", "published",
 )  # fmt: skip
+UNOPENED = "task.max_test=0"  # of a study on validation samples
 SIGNIFICANT = 0.05  # of Holm's p, for the mark in tables
 ACROSS = 3  # columns with intervals beside each other on a page
 PLAIN = ("tokens", "calls", "lookups", "rounds", "reward")  # shown with one digit
@@ -202,7 +203,7 @@ def _page(study: Study, folder: StudyFolder, drawn: Sequence[Mapping[str, Any]])
     html = pages("ghar.trainers.study", ".").get_template("study.html").render(
         study=study, drawn=drawn, heads=heads, holes=holes, one_seed=len(study.seeds) == 1,
         generated=any(about["generated"] for about in dones), scale=kept["scale"],
-        credentialed=any(about["credentialed"] for about in dones),
+        credentialed=any(about["credentialed"] for about in dones), on_valid=UNOPENED in kept.get("more", ()),
         commits=sorted({str(about["commit"]) for about in dones if about.get("commit")}),
         hours=sum(about["seconds"] for about in dones) / 3600, cells=len(dones), resamples=kept["resamples"],
     )  # fmt: skip

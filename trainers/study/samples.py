@@ -13,6 +13,7 @@ import polars as pl
 
 from ghar.config import Config
 from ghar.data.groups import KINDS, groups_of
+from ghar.data.tasks.splits import S, Splits
 from ghar.data.tasks.visits import VISIT_TASKS
 from ghar.disk import whole
 from ghar.envs import system as systems
@@ -63,13 +64,19 @@ def fingerprint(frame: pl.DataFrame) -> str:
     return hashlib.sha256("\n".join(rows).encode()).hexdigest()
 
 
+def _parts(config: Config, splits: Splits[S]) -> list[tuple[str, tuple[S, ...]]]:
+    """The samples by split, each once: with task.max_test=0 those of validation are what is tested on."""
+    valid = [] if config.task.played == "valid" else [("valid", splits.valid)]
+    return [("train", splits.train), *valid, ("test", splits.test)]
+
+
 def _of_visits(records: Records) -> list[Sequence[str | None]]:
     splits, labels = records.splits, records.task.labels
     every = [*splits.train, *splits.valid, *splits.test]
     groups = groups_of(records.cohort, records.tables, splits.train, every)
     return [
         (s.sample_id, str(s.subject_id), name, labels[s.label], *(groups[s.sample_id][kind] for kind in KINDS))
-        for name, part in (("train", splits.train), ("valid", splits.valid), ("test", splits.test))
+        for name, part in _parts(records.config, splits)
         for s in part
     ]
 
@@ -80,7 +87,7 @@ def _of_system(records: Records) -> list[Sequence[str | None]]:
     cases = system.cases
     return [
         (case.sample_id, str(case.subject_id), name, system.in_words(case, case.label), *([None] * len(KINDS)))
-        for name, part in (("train", cases.train), ("valid", cases.valid), ("test", cases.test))
+        for name, part in _parts(records.config, cases)
         for case in part
     ]
 
