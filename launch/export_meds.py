@@ -28,8 +28,10 @@ def run(config: Config) -> None:
     records, place = Records(config), Path(config.run_dir) / "meds"
     labels, splits = {}, None
     try:
-        parts = {"train": records.splits.train, "tuning": records.splits.valid, "held_out": records.splits.test}
-        labels[config.task.name] = _labels([s for own in parts.values() for s in own], len(records.task.labels))
+        # task.max_test=0 has the validation samples in both places
+        parts = {"train": records.splits.train, "held_out": records.splits.test, "tuning": records.splits.valid}
+        samples = {s.sample_id: s for part in ("train", "tuning", "held_out") for s in parts[part]}
+        labels[config.task.name] = _labels(list(samples.values()), len(records.task.labels))
         splits = {sample.subject_id: part for part, own in parts.items() for sample in own}
     except BadInput as error:
         print(f"No labels of task={config.task.name}: {error}")

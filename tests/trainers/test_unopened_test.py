@@ -38,8 +38,9 @@ def test_an_evaluation_says_whose_numbers_they_are(
     page = (tmp_path / "report.html").read_text()
     assert "Validation patients" in page and "Accuracy on the validation patients" in page
     assert "test set" not in page and "the test patients" not in page
-    played = {row["sample_id"] for row in RunFolder(tmp_path).episodes("usual")}
-    assert played == set(ids(Records(small_config()).splits.valid))
+    rows = list(RunFolder(tmp_path).episodes("usual"))
+    assert {row["sample_id"] for row in rows} == set(ids(Records(small_config()).splits.valid))
+    assert {row["split"] for row in rows} == {"valid"} and summary["rarity"]["usual"]
     later = evaluate(small_config(*words))  # the test, once: into a folder of its own, and the run's numbers stay
     assert "split" not in later and RunFolder(tmp_path).summary()["split"] == "valid"  # type: ignore[index]
     [other] = (tmp_path / "evaluations").iterdir()

@@ -39,7 +39,7 @@ def by_rarity(records: Records, folder: RunFolder, variants: Iterable[str]) -> d
     for variant in sorted(variants):
         right: dict[str, list[bool]] = {name: [] for name in groups}
         for row in folder.episodes(variant):
-            if row.get("split") == "test" and row["sample_id"] in group_of:
+            if row.get("split") == records.config.task.played and row["sample_id"] in group_of:
                 right[group_of[row["sample_id"]]].append(bool(row["correct"]))
         rarity[variant] = {name: [len(own), sum(own) / len(own)] for name, own in right.items() if own}
     return {"rarity": rarity}

@@ -114,4 +114,5 @@ def _score(
     stage = stage_of(system, variant, config)
     episodes = play(stage, cases, policy, seed=config.seed, title=_title(split, variant))
     rewards = [reward_of(system, e, case, running) for e, case in zip(episodes, cases, strict=True)]
-    return rows_of(system, variant, cases, episodes, rewards, split, ranker)
+    whose = config.task.played if split == "test" else split
+    return rows_of(system, variant, cases, episodes, rewards, whose, ranker)

@@ -71,7 +71,7 @@ def write_predictions(
         unanswered[name] = sum(row["prediction"] not in labels for row in test_rows)
         written.append(place / f"{name}.parquet")
         _write_table(folder, written[-1], _frame(test_rows, by_id, labels, base))
-    parts = {"train": samples.train, "tuning": samples.valid, "held_out": samples.test}
+    parts = {"train": samples.train, "held_out": samples.test, "tuning": samples.valid}  # may be the same patients
     split = {sample.subject_id: part for part, own in parts.items() for sample in own}
     people = {"subject_id": sorted(split), "split": [split[subject] for subject in sorted(split)]}
     table = pl.DataFrame(people, {"subject_id": pl.Int64, "split": pl.String})
