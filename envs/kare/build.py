@@ -45,7 +45,7 @@ from ghar.retrieval.encoders import Encoder, HashingEncoder
 from ghar.seal import sound
 from ghar.storage import new_folder
 
-FORMAT = 4  # raise it when a step would give something else from the same inputs
+FORMAT = 5  # raise it when a step would give something else from the same inputs
 BATCH = 4096  # names encoded at once
 WORDS_ALONE = (0.01, 0.02, 0.03, 0.04, 0.05)  # thresholds of an encoder that knows no meaning, and so no synonyms
 REPORT = "report.json"
