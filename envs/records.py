@@ -30,6 +30,7 @@ from ghar.data.tasks.stays import Leakage
 from ghar.data.tasks.summary_files import SUMMARY, read_summary_set
 from ghar.data.tasks.text_files import TextSet
 from ghar.data.tasks.visits import VISIT_TASKS, TaskSamples, read_task
+from ghar.data.views.reports import stay_reports
 from ghar.envs.worlds.cases.world import NAME as CASES
 from ghar.envs.worlds.cases.world import CasesTruth, cases_folder, generate_cases, load_cases
 from ghar.envs.worlds.histories.truth import LongTruth, load_truth
@@ -423,6 +424,11 @@ class Records:
         written = self.root.with_name(f"{self.root.name}-notes")
         write_notes(self.root, written)
         return read_notes(written, cache)
+
+    def reports(self, folder: str | None) -> Notes:
+        """A report of every stay: its discharge summary (`notes`), else a record of its codes in the words of
+        `described`, as the patient who asks is shown."""
+        return stay_reports(self.cohort, self.notes(folder), self.described.__getitem__)
 
     @cached_property
     def phenotypes(self) -> dict[int, int] | None:

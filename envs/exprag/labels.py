@@ -24,7 +24,6 @@ from ghar.data.cohort import Sample, Task
 from ghar.data.readers.notes import Notes
 from ghar.data.tasks.splits import Splits
 from ghar.data.tasks.subsets import known_by, micros
-from ghar.data.views.reports import stay_reports
 from ghar.data.views.visits import visit_lists
 from ghar.envs.case import Case
 from ghar.envs.exprag.corpus import StayNames, encoder_of, finder_of, make_ranker
@@ -41,7 +40,7 @@ from ghar.retrieval.reports import KINDS, ReportIndex, ReportQuery, build_report
 def build_labels(records: Records, settings: Settings) -> System[None]:
     """BadInput for settings that labels know nothing of, for a task without visits, and where no stay is experience."""
     check_label_settings(settings, records.config.task.name)
-    reports = stay_reports(records.cohort, records.notes(settings.notes))
+    reports = records.reports(settings.notes)
     experience = Experience(
         corpus=_corpus(records, settings, reports),
         noun="stays",

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from ghar.data.cohort import Sample
-from ghar.data.views.reports import stay_reports
 from ghar.envs import system as systems
 from ghar.envs.ghar.joined_sources import JoinedSources, KnowledgeSource
 from ghar.envs.graph_cases import graph_corpus
@@ -86,7 +85,7 @@ def _own_past(records: Records) -> PatientHistory:
 
 
 def _like_stays(records: Records) -> SimilarStays:
-    reports = stay_reports(records.cohort, records.notes(None))
+    reports = records.reports(None)
     return SimilarStays(index_stays(records.splits.train, reports), reports, samples_of(records))
 
 

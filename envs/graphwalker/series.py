@@ -60,7 +60,8 @@ def series_material(
     words = encode("text")
     embeddings = words if encoder == "text" else encode(encoder, training=training)
     piece = partial(_piece, embeddings if settings.variant == "show_encoder" else None, task)
-    head = head_text(task, splits.train[0].history.features)
+    is_icu = cohort.stay == "ICU" or settings.stay != "visit"
+    head = head_text(task, splits.train[0].history.features, "ICU" if is_icu else "hospital")
     audited = draw(splits.test, AUDITED, config.task.split_seed)
     return EncodedCases(
         settings, config.seed, task, head, splits, embeddings, words, model, piece, table, looks,

@@ -22,7 +22,7 @@ from ghar.config import Config
 from ghar.data.visit_codes import kinds_of
 from ghar.envs.kare.graph.abstracts import Abstracts, read_abstracts
 from ghar.envs.kare.graph.build import ConstructSpec, construct
-from ghar.envs.kare.graph.clusters import THRESHOLDS, Clusters, cluster, rewrite
+from ghar.envs.kare.graph.clusters import THRESHOLDS, Clusters, cluster, rewrite, split_by_words
 from ghar.envs.kare.graph.communities import Communities, detect
 from ghar.envs.kare.graph.concepts import ConceptSets, concept_sets
 from ghar.envs.kare.graph.scripted import scripted_extractor
@@ -45,7 +45,7 @@ from ghar.retrieval.encoders import Encoder, HashingEncoder
 from ghar.seal import sound
 from ghar.storage import new_folder
 
-FORMAT = 4  # raise it when a step would give something else from the same inputs
+FORMAT = 6  # raise it when a step would give something else from the same inputs
 BATCH = 4096  # names encoded at once
 WORDS_ALONE = (0.01, 0.02, 0.03, 0.04, 0.05)  # thresholds of an encoder that knows no meaning, and so no synonyms
 REPORT = "report.json"
@@ -193,6 +193,8 @@ def _clusters(build: _Build, before: Path, graphs: ConceptGraphs) -> Path:
             what: cluster(some, _encoded(build.encoder, some), seed=build.seed, thresholds=build.thresholds, what=what)
             for what, some in names.items()
         }
+        if isinstance(build.encoder, HashingEncoder):
+            clusterings = {what: split_by_words(clusters) for what, clusters in clusterings.items()}
         rewritten = rewrite(graphs, clusterings["entities"], clusterings["relations"])
         clusterings["entities"].write(folder / "entities")
         rewritten.graphs.write(folder / "graphs")

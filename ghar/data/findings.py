@@ -41,7 +41,9 @@ LABS: tuple[tuple[SourceColumns, str, str, str], ...] = (  # table, item, unit
     (EICU, "lab", "labname", "labmeasurenamesystem"),
 )
 RANGES = ("ref_range_lower", "ref_range_upper")
-NO_RESULT = r"^$|^HOLD\b"  # a tube that was kept: "HOLD.  DISCARD GREATER THAN 4 HOURS OLD."
+NO_RESULT = (  # a tube that was kept ("HOLD.  DISCARD GREATER THAN 4 HOURS OLD."), and tests without a result
+    r"(?i)^-?$|^(HOLD|UNABLE TO REPORT|AVAILABLE AT)\b|^(NOT ?DONE|DONE|SENT|ERROR|SEE COMMENTS?)$|\bNOT RESULTED\b"
+)
 LONGEST = 60  # letters of a result in words; remarks of laboratories go on for lines
 FLUIDS = (MIMIC4, "hosp/d_labitems"), (MIMIC3, "d_labitems")
 OF_BLOOD = ("VITAL/glucose", "VITAL/ph")  # copies of laboratory results among the vital signs

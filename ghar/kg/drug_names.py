@@ -74,10 +74,12 @@ OTHER_WORDS = frozenset(
 
 # Beside FORMS, words of orders that name no substance: routes, packs and abbreviated forms.
 PACKS = frozenset(
-    "amp ampule bolus bq cap caps cont conc cup each excel flex f fl ij im in inh inhl inj iv ivpb lvp mbp mdv ml mt "
-    "mini nebu of pack pb pca per pf plas plus po prn ptmd re sc sdv sl sol solp solr subl supp suppos sso sq syr "
-    "syring tabs tbcr tbec td top tb12 tb24 cp12 cp24 tube udcup unit units vial vials".split()
+    "amp ampule back bolus bq cap caps cont conc cup each excel flex f fl ij im in inh inhl inj iv ivpb liq lvp mbp "
+    "mdv ml mt mini nebu of pack pb pca per pf pgbk piggy plas plus po prn ptmd pwpk re rect sc sdv sl sol solp solr "
+    "subl supp suppos sso sq syr syrg syring tabs tbcr tbec td top tb12 tb24 cp12 cp24 tube ud udcup udpwd unit units "
+    "vial vials".split()
 )
+AMOUNTS = frozenset("gram grams mcg meq mg mmole".split())  # units whose numbers `STRENGTH` has taken away
 
 
 def order_text(text: str) -> str:
@@ -86,7 +88,8 @@ def order_text(text: str) -> str:
     "473 ml - chlorhexidine gluconate 0.12 % mt soln" becomes "chlorhexidine gluconate".
     """
     words = re.split(r"\s+", STRENGTH.sub(" ", re.sub(r"\*+[^*]*\*+|<<|>>", " ", text)))
-    kept = [word for word in words if (bare := plain(word)) and bare not in FORMS | PACKS and not bare.isdigit()]
+    idle = FORMS | PACKS | AMOUNTS
+    kept = [word for word in words if any(not (part in idle or part.isdigit()) for part in plain(word).split())]
     short = " ".join(kept).strip(" -:;,./")
     short = short if short.count("(") == short.count(")") else " ".join(re.sub(r"[()]", " ", short).split())
     return short if re.search("[a-z]{3}", short.lower()) else text

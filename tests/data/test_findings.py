@@ -270,12 +270,34 @@ def test_nothing_recorded_after_the_prediction_changes_a_record(
 
 
 @pytest.mark.parametrize(
+    "words", ["NotDone", "UNABLE TO REPORT", "ERROR", "-", "See Comments", "NETWORK FAILURE. TEST NOT RESULTED."]
+)
+def test_a_test_without_a_result_does_not_hide_an_earlier_one(charts: Path, words: str) -> None:
+    """The newest CK-MB of 29 stays of the MIMIC-III demo is "NotDone"; 12 of them have a number before it."""
+    rows = [
+        "5,1,90,50911,2150-01-01 12:00:00,2150-01-01 13:00:00,16,16,ng/mL,0,10,",
+        f"6,1,90,50911,2150-01-02 05:00:00,2150-01-02 05:30:00,{words},,ng/mL,0,10,",
+    ]
+    with (charts / "hosp/labevents.csv").open("a") as table:
+        table.write("\n".join(rows) + "\n")
+    cohort = read_mimic4(charts)
+    [sample] = [s for s in make_samples(cohort, "dec", leakage="strict")[1] if s.visit_id == 90]
+    [shown] = with_findings([sample], cohort, charts)
+    assert [value for value in shown.history[0].values if value.startswith("50911 ")] == ["50911 16 ng/mL (high)"]
+
+
+@pytest.mark.parametrize(
     ("text", "shown"),
     [
         ("473 ml  -  chlorhexidine gluconate 0.12 % mt soln", "chlorhexidine gluconate"),
         ("furosemide (lasix) inj 40 mg", "furosemide (lasix)"),
         ("1000 ml flex cont : sodium chloride 0.9 % iv soln", "sodium chloride"),
         ("oxycodone-acetaminophen (5mg-325mg)", "oxycodone-acetaminophen"),
+        ("glucose 15 gram/60 ml bq liq", "glucose"),
+        ("magnesium sulfate 2 gram/50 ml iv piggy back 50 ml flex cont", "magnesium sulfate"),
+        ("sodium phosphate 3 mmole/ml iv : 15 ml vial", "sodium phosphate"),
+        ("3 ml  -  ipratropium-albuterol 0.5-2.5 (3) mg/3ml in soln", "ipratropium-albuterol"),
+        ("penicillin g potassium", "penicillin g potassium"),
         ("d50", "d50"),
         ("25 mg tab", "25 mg tab"),
     ],

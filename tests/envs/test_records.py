@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from ghar.episode import Retrieve
 from ghar.errors import BadInput
 from ghar.launch.export_meds import run as export_meds
 from ghar.provenance import Provenance
+from tests.data.small import DAY, START, small_cohort
 
 
 def build_from(config):
@@ -167,3 +169,14 @@ def test_the_other_sources_become_systems(small_config, small_records, shared_da
     cases = system.cases.train[:20]
     assert len(cases) == 20 and all(case.text for case in cases)
     assert all(system.truth.needs(case) is None for case in cases)
+
+
+def test_a_stays_record_names_drugs_as_the_patients_own(small_config, tmp_path: Path):
+    """EXPRAG and like_stays showed "4 ml vial : furosemide 10 mg/ml ij soln" beside the patient's "furosemide"."""
+    orders = ("DRUG/4 ml vial : furosemide 10 mg/ml ij soln", "DRUG/furosemide 40 mg tab", "DRUG/senna")
+    events = [(1, 7, order, START) for order in orders]
+    cohort = small_cohort([(1, 7, START, START + DAY, None)], events)
+    named = cohort.codes.with_columns(description=cohort.codes["code"].str.strip_prefix("DRUG/"))
+    records = Records(small_config("data=mimic4", f"data.root={tmp_path}"), replace(cohort, codes=named))
+    text = records.reports(None).text(7)
+    assert "Medications given: furosemide; senna." in text

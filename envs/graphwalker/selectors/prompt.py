@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from ghar.data.cohort import Sample, Task
+from ghar.data.cohort import Sample, Stay, Task
 from ghar.data.tasks.question_files import ChoiceQuestion
 from ghar.data.tasks.samples import TimeSeries
 from ghar.data.views.visits import TextView
@@ -158,10 +158,10 @@ def asked_text(text: str) -> str:
     return f"Patient:\n{quoted(text, PARTS)}\nAnswer:"
 
 
-def head_text(task: Task, features: Sequence[str]) -> str:
-    """What is said before any patient."""
+def head_text(task: Task, features: Sequence[str], stay: Stay = "hospital") -> str:
+    """What is said before any patient. stay: what the records are of, from its beginning."""
     lines = [
-        "Records of hospital stays. Each line names what was measured and lists its values, one for each time, NaN "
+        f"Records of {stay} stays. Each line names what was measured and lists its values, one for each time, NaN "
         "where there is none.",
         f"Question: {task.question}",
         f"Possible answers: {', '.join(task.labels)}",

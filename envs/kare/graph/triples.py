@@ -20,8 +20,10 @@ from ghar.storage import Strings, new_folder, read_array, read_meta, read_string
 
 FORMAT = "concept-graphs-1"
 SOURCES = ("graph", "corpus", "model")
-# A decimal number, a range of two, a percentage; no part of a code ("E11.9").
-NUMBER = re.compile(r"(?<![\w.])(\d+\.\d+(?:-\d+\.\d+)?%?|\d+%)(?!\.?\d)")
+# A decimal number, a range of two numbers, a percentage, a bound ("<= 0.1", "> 2"); no part of a code ("E11.9").
+NUMBER = re.compile(
+    r"(?<![\w.,-])(\d+\.\d+(?:-\d+\.\d+)?%?|\d+%|\d+-\d+%?(?![\w,-])|[<>]=?\s*\d+(?:\.\d+)?%?)(?!\.?\d)"
+)
 
 
 class Triple(NamedTuple):
@@ -85,8 +87,10 @@ def concept_name(text: str) -> str:
     """How a concept, an entity or a relation is written in triples ("" for a text without a letter or digit).
 
     Numbers stay whole: "Sodium Chloride 0.9% Flush" is "sodium chloride 0.9% flush", a BMI of 31.0-31.9 stays one.
+    So do bounds: of norepinephrine more than 0.1 micrograms/kg/min ("> 0.1") is another treatment than less ("<= 0.1").
     """
-    return " ".join(filter(None, (part if i % 2 else plain(part) for i, part in enumerate(NUMBER.split(text)))))
+    parts = ("".join(part.split()) if i % 2 else plain(part) for i, part in enumerate(NUMBER.split(text)))
+    return " ".join(filter(None, parts))
 
 
 def make_triple(head: str, relation: str, tail: str) -> Triple | None:

@@ -150,6 +150,13 @@ def test_what_is_not_given_has_no_heading_in_one_question_for_both(similar: str)
     assert ("# Similar patients\n" in prompt) == bool(similar) and CASE.text in prompt
 
 
+def test_similar_patients_may_be_of_another_hospital() -> None:
+    """eICU's demo has 186 hospitals."""
+    reading = KareReading(similar="Visit 1 of 1: Conditions: gout.")
+    prompt = reason_prompt(replace(CASE, reads=reading), "", "full")
+    assert "Records of other patients, up to a stay of theirs" in prompt and "same hospital" not in prompt
+
+
 def test_a_patient_without_knowledge_is_still_predicted() -> None:
     episode, _ = play(Says(reason="Little is known.", predict="no"), corpus=Shelf(Evidence()))
     assert episode.prediction.label == 0 and not episode.prediction.history[0].retrieved

@@ -61,6 +61,12 @@ def test_pieces_hold_what_they_should_and_only_examples_their_answer() -> None:
     assert TASK.question in head and "heart rate (beats/min; 60 to 100)" in head and head.count("mmHg") == 0
 
 
+def test_the_head_names_the_stays_that_the_records_are_of() -> None:
+    """eICU's ICU stays stood as "hospital stays" above "Will this patient die in this ICU stay?"."""
+    assert HEAD.startswith("Records of hospital stays. ")
+    assert head_text(TASK, FEATURES, "ICU") == HEAD.replace("hospital", "ICU", 1)
+
+
 def test_a_model_with_a_template_is_scored_as_it_is_asked() -> None:
     chat = build_tokenizer(["Example: Patient: Answer: yes or no, system user assistant"] * 9, ["answer"], 400)
     chat.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})

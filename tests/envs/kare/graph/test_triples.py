@@ -74,6 +74,12 @@ def test_an_unknown_source_is_a_mistake() -> None:
         ("Vitamin B12.", "vitamin b12"),
         ("Propofol 1.5MG/ML", "propofol 1.5 mg ml"),
         ("Type 2 diabetes, E11.9", "type 2 diabetes e11 9"),
+        ("norepinephrine > 0.1 micrograms/kg/min", "norepinephrine >0.1 micrograms kg min"),
+        ("norepinephrine <= 0.1 micrograms/kg/min", "norepinephrine <=0.1 micrograms kg min"),
+        ("oxygen therapy (< 40%), 25-30%", "oxygen therapy <40% 25-30%"),
+        ("chronic kidney disease, Stage 4 (GFR 15-29)", "chronic kidney disease stage 4 gfr 15-29"),
+        ("valve replacement < 7days, aortic", "valve replacement <7 days aortic"),
+        ("1,2-butanediol 3-4-dione", "1 2 butanediol 3 4 dione"),
     ],
 )
 def test_numbers_of_a_name_stay_whole(text: str, name: str) -> None:
