@@ -26,7 +26,7 @@ from ghar.launch.entry import load
 pytestmark = pytest.mark.slow
 
 TINY = ("+experiment=kare_demo", "data.patients=60", "system.leiden_runs=5")
-TOTAL = 400
+TOTAL = 800
 
 
 @pytest.fixture(scope="module")
