@@ -7,8 +7,9 @@ log-probs, values, advantages, then all epochs over all minibatches with diagnos
 reward model costs nothing here. What stays is how it is made: a value model with a backbone of its own, trained whole,
 and the language-model head on prompts too.
 
-Memory is the peak of resident memory above what the process needs once its libraries are imported. Both sides make a
-step on the smallest model first, so that what a library imports late counts as imported.
+Memory is the peak of resident memory above what the process needs once its libraries are imported; on a GPU, which
+both sides use where torch finds one, the peak of what torch allocated there. Both sides make a step on the smallest
+model first, so that what a library imports late counts as imported.
 
     python benchmarks/ppo.py ours|trl SPEC.json OUT.json      one side alone, as the benchmark starts it
 """
@@ -93,6 +94,7 @@ class Spec:
     record: int = 0
     wide: int | None = None
     kv_heads: int | None = None
+    device: str = "cpu"
 
     @property
     def tokens(self) -> int:
@@ -107,13 +109,14 @@ def step(
     eight turns over one long record. names: of `SPECS`, those of `DEFAULT` where none is given. BadInput for an
     unknown one."""
     from benchmarks.choice import choose
+    from ghar.device import this_device
     from ghar.launch.entry import load
     from ghar.llm.demo_model import HEADS
 
     config = load(["model.lora_rank=8", *overrides])
     model = config.model
     shape = model.hidden or 0, model.layers or 0, HEADS, model.vocab or 0
-    spec = Spec(*shape, finetune=model.finetune, threads=config.threads or 1)
+    spec = Spec(*shape, finetune=model.finetune, threads=config.threads or 1, device=this_device().kind)
     specs = choose(SPECS, names or DEFAULT)
     return {name: sides(folder, replace(spec, **how), trl, rounds, timeout) for name, how in specs.items()}
 
@@ -180,27 +183,44 @@ def _work(name: str, spec: Spec) -> dict[str, Any]:
         return run(spec, qwen2(*shape), prompts, replies)
 
     steps(replace(spec, **SMALLEST))
-    before = start_of_memory()
+    before = start_of_memory(spec.device)
     seconds = steps(spec)
     return {
         "seconds": seconds,
-        "MB above imports": memory("VmHWM") - before,
+        "MB above imports": peak_memory(spec.device) - before,
         "versions": {m.__name__: m.__version__ for m in (torch, transformers, peft)},
     }
 
 
 def clocks() -> Clocks:
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
     return time.perf_counter(), time.process_time()
 
 
 def since(start: Clocks) -> Clocks:
-    return time.perf_counter() - start[0], time.process_time() - start[1]
+    now = clocks()
+    return now[0] - start[0], now[1] - start[1]
 
 
-def start_of_memory() -> float:
-    """Resident memory of this process in MB, whose peak is counted from here on."""
+def start_of_memory(device: str = "cpu") -> float:
+    """Memory of this process on its device in MB, whose peak is counted from here on."""
+    import torch
+
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        return torch.cuda.memory_allocated() / 1e6
     Path("/proc/self/clear_refs").write_text("5")
     return memory("VmRSS")
+
+
+def peak_memory(device: str) -> float:
+    """The peak since `start_of_memory`, in MB."""
+    import torch
+
+    return torch.cuda.max_memory_allocated() / 1e6 if device == "cuda" else memory("VmHWM")
 
 
 def memory(line: str) -> float:
@@ -273,7 +293,8 @@ def _ours() -> Callable[..., list[Clocks]]:
 
     def run(spec: Spec, config: Any, prompts: Any, replies: Any) -> list[Clocks]:
         how = ActorCriticConfig(spec.finetune, RANK, ALPHA, detach=True, agents=("top",))  # type: ignore[arg-type]
-        actor = ActorCritic(Qwen2ForCausalLM(config).eval(), how)
+        device: Any = spec.device
+        actor = ActorCritic(Qwen2ForCausalLM(config).eval().to(device), how)
         micro_tokens = min(MICRO_TOKENS, -(-spec.prompts // spec.minibatches) * (spec.prompt + spec.reply))
         settings = trl_settings(spec.epochs, spec.minibatches, micro_tokens)
         optimizer = torch.optim.AdamW(actor.parameter_groups(LR, LR))
@@ -304,7 +325,8 @@ def _trl() -> Callable[..., list[Clocks]]:
         start = [(0.0, 0.0)]
 
         def handed_out(model: Any, queries: Any, *_: object) -> tuple[Any, Any]:
-            whole = torch.cat([queries, reply_ids], 1), torch.zeros(*reply_ids.shape, spec.vocab)
+            own = reply_ids.to(queries.device)
+            whole = torch.cat([queries, own], 1), torch.zeros(*own.shape, spec.vocab, device=own.device)
             start[0] = clocks()
             return whole
 
@@ -316,7 +338,7 @@ def _trl() -> Callable[..., list[Clocks]]:
 
         def get_reward(model: Any, ids: Any, pad: int, context: int) -> Any:
             if model is reward:  # half of the replies are right; no forward pass
-                return None, (torch.arange(len(ids)) % 2).float(), None
+                return None, (torch.arange(len(ids), device=ids.device) % 2).float(), None
             return value_of(model, ids, pad, context)
 
         ppo_trainer.batch_generation, ppo_trainer.get_reward = handed_out, get_reward
@@ -344,9 +366,9 @@ def _trl() -> Callable[..., list[Clocks]]:
 def _trl_settings(config: Any, spec: Spec) -> Any:
     """The same step as ours; minibatches are one forward pass each on both sides."""
     return config(
-        output_dir="/tmp/ghar-bench-ppo", use_cpu=True, bf16=False, gradient_checkpointing=False, report_to="none",
-        save_strategy="no", logging_strategy="no", num_sample_generations=0, disable_tqdm=True, seed=0,
-        per_device_train_batch_size=spec.prompts, gradient_accumulation_steps=1,
+        output_dir="/tmp/ghar-bench-ppo", use_cpu=spec.device == "cpu", bf16=False, gradient_checkpointing=False,
+        report_to="none", save_strategy="no", logging_strategy="no", num_sample_generations=0, disable_tqdm=True,
+        seed=0, per_device_train_batch_size=spec.prompts, gradient_accumulation_steps=1,
         local_rollout_forward_batch_size=-(-spec.prompts // spec.minibatches), num_mini_batches=spec.minibatches,
         num_ppo_epochs=spec.epochs, total_episodes=spec.prompts * (spec.repeats + 1), response_length=spec.reply,
         temperature=1.0, kl_coef=KL, cliprange=CLIP, cliprange_value=VALUE_CLIP, vf_coef=VALUE_COEF, lam=LAM,
