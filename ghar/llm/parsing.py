@@ -96,6 +96,7 @@ DENIED = re.compile(
 LISTED = re.compile(r"^[ \t]{0,8}([0-9]{1,6})[.)][ \t]{1,8}(?=\S)", re.M)  # "1. 7" and "2) 9": lines that are counted
 COUNTED = 5  # numbers that may run upward one by one; more, and more than twice what is allowed, only count
 SPLIT, BULLET = re.compile(r"[;\n]"), re.compile(r"[-*]|\d+[.)](?!\d)")
+LETTER = re.compile(r"[^\W\d_]")
 
 
 @dataclass(frozen=True)
@@ -295,7 +296,7 @@ def _without_markers(text: str) -> str:
 
 def parse_queries(reply: str, limit: int) -> Parsed:
     """Up to `limit` distinct sub-queries of the first `MOST` characters, separated by line breaks or semicolons, list
-    markers removed.
+    markers removed. A small model counts ("1. 1."): what has no letter is no query.
 
     Error: "no_query" when nothing is left.
     """
@@ -303,7 +304,7 @@ def parse_queries(reply: str, limit: int) -> Parsed:
     for part in filter(None, map(str.strip, SPLIT.split(reply[:MOST]))):
         marker = BULLET.match(part)
         query = part[marker.end() :].lstrip() if marker else part
-        if query:
+        if LETTER.search(query):
             queries.setdefault(query)
         if len(queries) >= limit:
             break

@@ -51,7 +51,8 @@ def test_zero_makes_the_step_that_is_made_without_it(
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]
     out, script = tmp_path / "out.json", str(Path(__file__).with_name("zero_step.py"))
     command = [*torchrun, script, str(stage), dtype, finetune, device, str(out)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=800)
     assert done.returncode == 0, done.stderr[-4000:]
     found = json.loads(out.read_text())

@@ -264,6 +264,13 @@ def test_many_sub_queries_are_read_up_to_the_limit():
     assert parse_queries(";".join(many), 2000).value == tuple(many)
 
 
+def test_a_sub_query_has_a_letter():
+    """Replies of SmolLM2 on eICU."""
+    assert parse_queries("1. 1.\n2. 2.\n3. 3.", 3).error == "no_query"
+    assert parse_queries("1. 1.\n2. Is INR high?", 3).value == ("Is INR high?",)
+    assert parse_queries("ゼロ", 1).value == ("ゼロ",)
+
+
 def test_choices():
     assert parse_choice(" Yes\n", ("yes", "no")).value == "yes"
     assert parse_choice("yes please", ("yes", "no")).error == "not_a_choice"
