@@ -22,14 +22,14 @@ from ghar.config import Config
 from ghar.data.visit_codes import kinds_of
 from ghar.envs.kare.graph.abstracts import Abstracts, read_abstracts
 from ghar.envs.kare.graph.build import ConstructSpec, construct
-from ghar.envs.kare.graph.clusters import THRESHOLDS, Clusters, cluster, rewrite, split_by_words
+from ghar.envs.kare.graph.clusters import THRESHOLDS, Clusters, cluster, join, rewrite, split_by_words
 from ghar.envs.kare.graph.communities import Communities, detect
 from ghar.envs.kare.graph.concepts import ConceptSets, concept_sets
 from ghar.envs.kare.graph.scripted import scripted_extractor
 from ghar.envs.kare.graph.scripted_summaries import reply as scripted_summary
 from ghar.envs.kare.graph.summaries import summarise
 from ghar.envs.kare.graph.themes import Theme, theme_of
-from ghar.envs.kare.graph.triples import SOURCES, ConceptGraphs
+from ghar.envs.kare.graph.triples import SOURCES, ConceptGraphs, concept_name
 from ghar.envs.kare.retrieval.abstract_corpus import AbstractCorpus, index_abstracts
 from ghar.envs.kare.retrieval.community_index import FORMAT as INDEX_FORMAT
 from ghar.envs.kare.retrieval.community_index import CommunityIndex, build_index
@@ -179,8 +179,25 @@ def _coding(records: Records) -> list[str]:
     return codes.filter(kinds_of(codes).is_not_null())["code"].to_list()
 
 
+def _drugs(records: Records) -> dict[str, str]:
+    """Concept name on a real chart -> name of the drug that its node is, which the facts are of. Orders and treatments
+    name forms, lines and brands: the eICU demo has 458 linked names of orders for 143 drugs. Empty for generated
+    patients and UMLS."""
+    if records.source.generated or isinstance(records.graph, Umls):
+        return {}
+    nodes, graph = records.links.nodes, records.primekg
+    drug = graph.types.index("drug") if "drug" in graph.types else -1
+    found: dict[str, set[str]] = {}
+    for code in _coding(records):
+        node = nodes.get(code, -1)
+        own = concept_name(graph.names[node]) if node >= 0 and graph.type[node] == drug else ""
+        found.setdefault(concept_name(records.name_of(code)), set()).add(own)
+    return {name: next(iter(own)) for name, own in sorted(found.items()) if len(own) == 1 and "" not in own}
+
+
 def _clusters(build: _Build, before: Path, graphs: ConceptGraphs) -> Path:
     """Section 3.1.2: names that mean the same become one."""
+    drugs = _drugs(build.records)
 
     def make(folder: Path) -> dict[str, Any]:
         names = {
@@ -195,6 +212,7 @@ def _clusters(build: _Build, before: Path, graphs: ConceptGraphs) -> Path:
         }
         if isinstance(build.encoder, HashingEncoder):
             clusterings = {what: split_by_words(clusters) for what, clusters in clusterings.items()}
+        clusterings["entities"] = join(clusterings["entities"], drugs)
         rewritten = rewrite(graphs, clusterings["entities"], clusterings["relations"])
         clusterings["entities"].write(folder / "entities")
         rewritten.graphs.write(folder / "graphs")
@@ -204,7 +222,8 @@ def _clusters(build: _Build, before: Path, graphs: ConceptGraphs) -> Path:
         loops = {"self-loops dropped": rewritten.loops, "triples that became one": rewritten.merged}
         return {**counts, **thresholds, **loops, "triples after": len(rewritten.graphs.triples)}
 
-    return build.step("clusters", (before.name, build.encoder.key, tuple(build.thresholds), build.seed), make)
+    known = (sorted(drugs.items()),) if drugs else ()
+    return build.step("clusters", (before.name, build.encoder.key, tuple(build.thresholds), build.seed, *known), make)
 
 
 def _communities(build: _Build, before: Path, graphs: ConceptGraphs) -> Path:

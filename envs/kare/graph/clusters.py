@@ -7,7 +7,7 @@ exact too and needs memory for the names only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -134,6 +134,31 @@ def split_by_words(clusters: Clusters) -> Clusters:
     rows = [
         row_of.setdefault((representative, frozenset(name.split())), row)
         for row, (name, representative) in enumerate(zip(names, clusters.representative.tolist(), strict=True))
+    ]
+    return Clusters(names, np.array(rows, np.int32), clusters.threshold)
+
+
+def join(clusters: Clusters, same: Mapping[str, str]) -> Clusters:
+    """The clusters with names that are known to be one thing as one, and of different things apart.
+
+    same: name -> name of its thing, of some names. A thing stands as the name that shares most words with its own, the
+    shortest of several.
+    """
+    names, rows_of = clusters.names, dict[str, list[int]]()
+    for row, name in enumerate(names):
+        if name in same:
+            rows_of.setdefault(same[name], []).append(row)
+    rows_of |= {name: [row] for row, name in enumerate(names) if name in rows_of}
+
+    def stand(thing: str, rows: Sequence[int]) -> int:
+        words = set(thing.split())
+        return min(rows, key=lambda row: (-len(words.intersection(names[row].split())), len(names[row]), names[row]))
+
+    stands = {thing: stand(thing, rows) for thing, rows in rows_of.items()}
+    own = [same.get(name, name) for name in names]  # a thing's own name is itself
+    rows = [
+        stands.get(own[row], stands.get(own[representative], representative))
+        for row, representative in enumerate(clusters.representative.tolist())
     ]
     return Clusters(names, np.array(rows, np.int32), clusters.threshold)
 

@@ -12,7 +12,15 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import pdist
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
-from ghar.envs.kare.graph.clusters import Clusters, choose_threshold, cluster, representatives, rewrite, split_by_words
+from ghar.envs.kare.graph.clusters import (
+    Clusters,
+    choose_threshold,
+    cluster,
+    join,
+    representatives,
+    rewrite,
+    split_by_words,
+)
 from ghar.envs.kare.graph.linkage import average_linkage
 from ghar.envs.kare.graph.triples import ConceptGraphs, Triple, union
 from ghar.errors import BadInput
@@ -194,6 +202,24 @@ def test_bad_names_and_vectors_are_named():
         cluster(["a", "b", "c"], unit, seed=0, thresholds=(0.0, 0.1))
     with pytest.raises(BadInput, match="'z' is not among the 3 clustered names"):
         cluster(["a", "b", "c"], unit, seed=0).map("z")
+
+
+def test_names_of_one_drug_are_one_and_of_two_drugs_two() -> None:
+    """Orders of eICU: what is known of a name decides, and a name of which nothing is known stays with its likes."""
+    names = ("albuterol", "albuterol hfa", "anemia", "atrovent", "duoneb", "ipratropium bromide", "proventil hfa")
+    near = Clusters(names, np.array([0, 0, 2, 3, 3, 3, 0], np.int32), 0.05)
+    same = {"albuterol hfa": "albuterol", "atrovent": "ipratropium", "ipratropium bromide": "ipratropium"}
+    joined = join(near, same)
+    assert [joined.map(name) for name in names] == [
+        "albuterol", "albuterol", "anemia", "ipratropium bromide", "ipratropium bromide", "ipratropium bromide",
+        "albuterol",
+    ]  # fmt: skip
+    mixed = Clusters(names, np.array([1, 1, 2, 1, 4, 5, 6], np.int32), 0.05)
+    joined = join(mixed, same)
+    assert joined.map("atrovent") == joined.map("ipratropium bromide") == "ipratropium bromide"
+    assert joined.map("albuterol") == joined.map("albuterol hfa") == "albuterol"
+    assert all(joined.map(joined.map(name)) == joined.map(name) for name in names)
+    assert join(near, {}).representative.tolist() == near.representative.tolist()
 
 
 def test_hashed_names_of_other_words_are_not_one() -> None:
