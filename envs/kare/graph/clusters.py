@@ -7,6 +7,7 @@ exact too and needs memory for the names only.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -141,26 +142,32 @@ def split_by_words(clusters: Clusters) -> Clusters:
 def join(clusters: Clusters, same: Mapping[str, str]) -> Clusters:
     """The clusters with names that are known to be one thing as one, and of different things apart.
 
-    same: name -> name of its thing, of some names. A thing stands as the name that shares most words with its own, the
-    shortest of several.
+    same: name -> name of its thing, of some names. The thing's own name is one of its names, where it is among them.
     """
-    names, rows_of = clusters.names, dict[str, list[int]]()
-    for row, name in enumerate(names):
-        if name in same:
-            rows_of.setdefault(same[name], []).append(row)
-    rows_of |= {name: [row] for row, name in enumerate(names) if name in rows_of}
-
-    def stand(thing: str, rows: Sequence[int]) -> int:
-        words = set(thing.split())
-        return min(rows, key=lambda row: (-len(words.intersection(names[row].split())), len(names[row]), names[row]))
-
-    stands = {thing: stand(thing, rows) for thing, rows in rows_of.items()}
-    own = [same.get(name, name) for name in names]  # a thing's own name is itself
-    rows = [
-        stands.get(own[row], stands.get(own[representative], representative))
-        for row, representative in enumerate(clusters.representative.tolist())
-    ]
+    names, things = clusters.names, set(same.values())
+    thing_of = [same.get(name, name if name in things else None) for name in names]
+    rows_of: dict[str, list[int]] = {}
+    for row, thing in enumerate(thing_of):
+        if thing is not None:
+            rows_of.setdefault(thing, []).append(row)
+    stands = {thing: rows[_plainest([names[row] for row in rows], thing)] for thing, rows in rows_of.items()}
+    rows = []
+    for row, representative in enumerate(clusters.representative.tolist()):
+        thing = thing_of[row] or thing_of[representative]
+        rows.append(representative if thing is None else stands[thing])
     return Clusters(names, np.array(rows, np.int32), clusters.threshold)
+
+
+def _plainest(names: Sequence[str], thing: str) -> int:
+    """Which of a thing's names has, word for word, most in common with the others and with the thing: "albuterol" among
+    its forms and brands, though the graph calls it salbutamol. Among several the shortest."""
+    common = Counter(word for name in (*names, thing) for word in set(name.split()))
+
+    def key(i: int) -> tuple[float, int, str]:
+        words = set(names[i].split())
+        return -sum(common[word] for word in words) / len(words), len(names[i]), names[i]
+
+    return min(range(len(names)), key=key)
 
 
 @dataclass(frozen=True)
