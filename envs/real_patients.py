@@ -8,13 +8,14 @@ label, without invented reasoning.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ghar.envs.records import Records
-from ghar.envs.system import Reader, SftExamples, System, Training
+from ghar.config import DataConfig
+from ghar.envs.records import Records, knows_grades
+from ghar.envs.system import Reader, SftExamples, System, Training, Variant
 from ghar.errors import BadInput
 from ghar.llm.policy import Policy
 
@@ -42,6 +43,29 @@ def _refusal(rule: str, others: Sequence[str]) -> str:
     )
 
 
+def rule_refusals(
+    system: str, variants: Mapping[str, Variant], listed: Sequence[str], rules: Collection[str]
+) -> dict[str, str]:
+    """Map each variant that one of `rules` plays to the sentence that refuses it for real patients.
+
+    listed: names of the system's tables, of which the sentence offers the others.
+    """
+    others = tuple(name for name in listed if variants[name].who not in rules)
+    return {
+        name: _refusal(f"The rule-based {variant.who} of system={system}", others)
+        for name, variant in variants.items()
+        if variant.who in rules
+    }
+
+
+def early_refusals(
+    data: DataConfig, system: str, variants: Mapping[str, Variant], listed: Sequence[str], rule: str
+) -> dict[str, str]:
+    """Return `System.refused` of `without_rules` before any table, graph or index is read; empty where the patients
+    come with grades."""
+    return {} if knows_grades(data) else rule_refusals(system, variants, listed, (rule,))
+
+
 def without_rules(made: System[Any], records: Records, labels: Callable[[Reader], SftExamples]) -> System[Any]:
     """`made` for real patients: its rules refuse, tables do not list them, and a scripted teacher becomes label-only
     SFT on the pairs of `labels`. Unchanged for generated patients."""
@@ -51,7 +75,7 @@ def without_rules(made: System[Any], records: Records, labels: Callable[[Reader]
 def _without_rules(made: System[Any], records: Records, labels: Callable[[Reader], SftExamples]) -> System[Any]:
     listed = tuple(name for name in made.listed if made.variants[name].who not in made.fixed)
     reasons = {name: _refusal(f"The rule-based {name} of system={made.name}", listed) for name in made.fixed}
-    refused = {name: reasons[variant.who] for name, variant in made.variants.items() if variant.who in reasons}
+    refused = rule_refusals(made.name, made.variants, made.listed, made.fixed)
     fixed: Mapping[str, Callable[[], Policy]] = {name: partial(_raise, reason) for name, reason in reasons.items()}
     own = made.training
     examples = partial(_labelled, labels) if records.config.trainer.warmup.teacher == SCRIPTED else None

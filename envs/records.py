@@ -83,6 +83,11 @@ def of_credentialed(config: Config) -> bool:
     return any(beside(config).values()) or origin(config.data).credentialed
 
 
+def knows_grades(data: DataConfig) -> bool:
+    """Return whether `Records.world` will be there, from the configuration and the signature of its folder alone."""
+    return data.name not in ("meds", CASES, *EVENTS) and origin(data).generated
+
+
 AUDITED = 2000  # test samples whose exposure a run measures
 LEAKAGES: tuple[Leakage, ...] = ("paper", "strict")
 

@@ -4,9 +4,10 @@ A room (envs/NAME/, or a user's own module) has two names: `Settings`, a frozen 
 is `name: str`, and `build(records, settings) -> System`, which reads the records without any model. `system=NAME`
 imports envs.NAME; a name with a dot is imported as it stands. Nothing has to be registered. With `variant_names(config,
 settings)` beside `build`, which lists all variants, borrowed baselines too (`baseline_table.borrowed_names`), a wrong
-name in eval.variants is refused before tables are read; with `role_names(config, settings)`, which lists the roles, so
-is a wrong one in env.reply_tokens. A room whose tasks are its own may have `drawn(records,
-settings) -> (task, splits)`, for statistics of samples that `build` would first encode.
+name in eval.variants is refused before tables are read; with `refused_variants(config, settings)`, so is one of
+`System.refused`, which it maps to the reason; with `role_names(config, settings)`, which lists the roles, so is a wrong
+one in env.reply_tokens. A room whose tasks are its own may have `drawn(records, settings) -> (task, splits)`, for
+statistics of samples that `build` would first encode.
 """
 
 from __future__ import annotations
@@ -346,16 +347,30 @@ def variant_names(config: Config) -> tuple[str, ...] | None:
     return None if listed is None else tuple(listed(config, settings))
 
 
+def refused_variants(config: Config) -> Mapping[str, str]:
+    """Map variants that the configured patients cannot be asked about to the reason, before any table is read, by
+    `refused_variants(config, settings)` beside the system's `build`; empty where it has no such function."""
+    settings = config.system
+    refusals = getattr(room(settings.name, "build"), "refused_variants", None)
+    return {} if refusals is None else refusals(config, settings)
+
+
 def check_variants(config: Config) -> None:
-    """BadInput, with the nearest name, for an entry of eval.variants that the system has on no data. What the data
-    decide is left to `System.variant`."""
+    """BadInput, with the nearest name, for an entry of eval.variants that the system has on no data, and for one that
+    `refused_variants` names. What else the data decide is left to `System.variant`."""
     if config.eval.variants is None or (own := variant_names(config)) is None:
         return
+    plain_names = []
     valid = [*own, *((RLLIB,) if config.rllib is not None and config.rllib.checkpoint is not None else ())]
     for name in config.eval.variants:
         plain, _, selector = name.partition("_with_")  # few_shot.py: VARIANT_with_ROOM.SELECTOR
-        if (plain if "." in selector else name) not in valid:
+        plain_names.append(plain if "." in selector else name)
+        if plain_names[-1] not in valid:
             raise BadInput(_unknown_variant(config.system.name, name, valid))
+    refused = refused_variants(config)
+    for name in plain_names:
+        if name in refused:
+            raise BadInput(refused[name])
 
 
 def role_names(config: Config) -> tuple[str, ...] | None:

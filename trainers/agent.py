@@ -166,12 +166,15 @@ def load(run: str | Path, variant: str | None = None, base: str | Path | None = 
     """The agent of a run folder, with its best weights. variant: another one of the run's system than its main one;
     base: where the model that the run's adapters belong on has been moved to.
 
-    BadInput for a folder without a run, or without the weights that the variant needs.
+    BadInput for a folder without a run, or without the weights that the variant needs, and for a variant that the
+    system has not, or whose rule knows generated patients alone.
     """
     config = config_of(Path(run))
     if base is not None:
         config = replace(config, model=replace(config.model, path=str(base)))
     config = replace(config, logger=replace(config.logger, wandb="disabled"))  # an agent sends nothing there
+    if variant is not None:  # before tables are read and an index is built
+        systems.check_variants(replace(config, eval=replace(config.eval, variants=(variant,))))
     from ghar.trainers.evaluation.weights import answering, find
     from ghar.trainers.runs.models import use_cores  # heavy, so only once the folder is known to hold a run
 

@@ -13,7 +13,10 @@ from pathlib import Path
 
 import polars as pl
 
+from ghar.config import Config
 from ghar.envs.comparators.episode import ComparatorVariant
+from ghar.envs.real_patients import SCRIPTED
+from ghar.envs.records import knows_grades
 from ghar.envs.system import System, Variant
 from ghar.episode import Act
 from ghar.errors import BadInput
@@ -80,17 +83,18 @@ def _no_decisions(path: Path, why: str) -> BadInput:
     return BadInput(f"system.pruned_by={path} {why}: write it by launch/record_retrievals.py.")
 
 
-def with_pruned_sft(made: System[None], direct: DirectSamples, rule: Callable[[], Rule]) -> System[None]:
-    """Let the teacher of `made` answer the samples of `direct` from the record alone, a rule by their labels.
-
-    BadInput where no teacher is asked.
-    """
-    if made.training.examples is not None:
+def check_teacher(config: Config, pruned_by: Path) -> None:
+    """BadInput where no teacher is asked, before any table or graph is read."""
+    if config.trainer.warmup.teacher == SCRIPTED and not knows_grades(config.data):
         raise BadInput(
-            f"system.pruned_by={direct.path} prunes what a teacher writes, and trainer.warmup.teacher=scripted teaches "
+            f"system.pruned_by={pruned_by} prunes what a teacher writes, and trainer.warmup.teacher=scripted teaches "
             "these samples by their labels alone: set trainer.warmup.teacher to the folder, hub name or server "
             "(model@http://host:8000/v1) of a model, or leave system.pruned_by out."
         )
+
+
+def with_pruned_sft(made: System[None], direct: DirectSamples, rule: Callable[[], Rule]) -> System[None]:
+    """Let the teacher of `made` answer the samples of `direct` from the record alone, a rule by their labels."""
     return made.adapt(partial(_pruned, direct, rule))
 
 

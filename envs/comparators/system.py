@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,13 +12,13 @@ from ghar.config import Config
 from ghar.data.tasks.splits import Splits
 from ghar.envs.case import Case
 from ghar.envs.comparators.episode import AGENTS, ROLES, Comparators, ComparatorVariant, Spec
-from ghar.envs.comparators.pruned_sft import DirectSamples, with_pruned_sft
+from ghar.envs.comparators.pruned_sft import DirectSamples, check_teacher, with_pruned_sft
 from ghar.envs.comparators.rule import ComparatorRule
 from ghar.envs.comparators.settings import Method, Settings
 from ghar.envs.graph_cases import CutCases, graph_corpus
 from ghar.envs.play import teacher_cases
 from ghar.envs.questions import with_usual
-from ghar.envs.real_patients import is_real, refuse, without_rules
+from ghar.envs.real_patients import early_refusals, is_real, refuse, without_rules
 from ghar.envs.records import Records
 from ghar.envs.summaries import TRIVIAL, right_reply, with_summaries
 from ghar.envs.system import WORDS, Example, Reporting, SftExamples, System, Training, Variant
@@ -41,9 +41,13 @@ EXAMPLES = 300  # cases whose record the demo's tokenizer is made from
 
 
 def build(records: Records, settings: Settings) -> System[None]:
-    """All methods on the task of `records`, over GHAR's graph. BadInput where there is no graph."""
-    corpus, partitions = graph_corpus(records)
+    """All methods on the task of `records`, over GHAR's graph. BadInput where there is no graph, and where the SFT data
+    of labels alone are to be pruned."""
     config = records.config
+    pruned_by = None if settings.pruned_by is None else Path(settings.pruned_by)
+    if pruned_by is not None:
+        check_teacher(config, pruned_by)
+    corpus, partitions = graph_corpus(records)
     words = settings.words or (DEMO_WORDS if config.scale.name == "demo" else None)
     wording = "questions" if records.asks_questions else "summaries" if records.asks_summaries else "records"
     shared = Spec(config.env.prompts, settings.max_iterations, words, config.retriever.top_n, wording)
@@ -69,14 +73,14 @@ def build(records: Records, settings: Settings) -> System[None]:
             pretraining="ghar" if config.model.kind == "demo" else None,
         ),
         report=Reporting(
-            listed=(f"{RULE}_{settings.method}", f"base_{settings.method}", settings.method),
+            listed=_listed(settings.method),
             counts=records.counts() | records.graph_counts(),
         ),
     )
     taught = without_rules(made, records, lambda reader: label_pairs(made_by, cut(reader)))
-    if settings.pruned_by is not None:
+    if pruned_by is not None:
         direct = DirectSamples(
-            Path(settings.pruned_by),
+            pruned_by,
             lambda: [case.sample_id for case in made.cases.train],
             lambda: [case.sample_id for case in teacher_cases(made, config)],
         )
@@ -89,6 +93,17 @@ def build(records: Records, settings: Settings) -> System[None]:
 def variant_names(config: Config, settings: Settings) -> tuple[str, ...]:
     """List the variants that `build` makes."""
     return (*TRIVIAL.get(config.task.name, ()), *variants(settings.method))
+
+
+def refused_variants(config: Config, settings: Settings) -> Mapping[str, str]:
+    """Map the variants of the rule to its refusal, for real patients and for texts."""
+    own = variants(settings.method)
+    return early_refusals(config.data, "comparators", own, _listed(settings.method), RULE)
+
+
+def _listed(method: Method) -> tuple[str, ...]:
+    """Variants of the table."""
+    return f"{RULE}_{method}", f"base_{method}", method
 
 
 def role_names(config: Config, settings: Settings) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ from ghar.envs.ghar.teacher import NO_ERROR, ScriptedTeacher
 from ghar.envs.ghar.upper_bounds import ghar_ceilings
 from ghar.envs.graph_cases import CutCases
 from ghar.envs.questions import with_usual
-from ghar.envs.real_patients import is_real, without_rules
+from ghar.envs.real_patients import early_refusals, is_real, without_rules
 from ghar.envs.records import Records
 from ghar.envs.rollout import Corpus
 from ghar.envs.stepper import Scene
@@ -88,7 +88,6 @@ def _build(records: Records, settings: Settings) -> System[None]:
     asked = AskedSources(tuple(settings.sources), tuple(map(source_of, partitions)), needed)
     rows = GharRows(names, records.task.labels, _tail(records.world, records.names), asked)
     several = len(settings.sources) > 1
-    forced = (*FORCED, *(ASKING if several else ())) if spec.decision == "learned" else ()
     habits = MISLED if settings.planted_errors else TEACHER
     made = System(
         name="ghar",
@@ -114,7 +113,7 @@ def _build(records: Records, settings: Settings) -> System[None]:
             texts=lambda: [case.text for case in made.cases.train[:EXAMPLES]],
         ),
         report=Reporting(
-            listed=(*forced, "scripted", "ghar_base", STAGE, "ghar_sft", "ghar_rl"),
+            listed=_listed(spec, several),
             row=rows.row,
             numbers=rows.numbers,
             summary=lambda rows_by_variant: budget_summary(records, settings, made.cases.test, rows_by_variant),
@@ -137,8 +136,16 @@ def variant_names(config: Config, settings: Settings) -> tuple[str, ...]:
     """List the variants that `build` may make, on generated patients too, with those of the baselines beside them."""
     if config.task.name == ORDERS:
         return order_names(settings)
-    own = _variants(GharEpisodes(spec_of(config, settings), ()), EverySource(()), len(settings.sources) > 1, True)
+    own = _possible_variants(config, settings)
     return (*own, *(TRIVIAL.get(config.task.name) or borrowed_names(BASELINES, config)))
+
+
+def refused_variants(config: Config, settings: Settings) -> Mapping[str, str]:
+    """Map the variants of the scripted teacher to its refusal, for real patients; it knows questions and orders."""
+    if config.task.name in (ORDERS, MEDQA):
+        return {}
+    listed = _listed(spec_of(config, settings), len(settings.sources) > 1)
+    return early_refusals(config.data, "ghar", _possible_variants(config, settings), listed, "teacher")
 
 
 def role_names(config: Config, settings: Settings) -> tuple[str, ...]:
@@ -178,6 +185,18 @@ def rewards_of(records: Records, settings: Settings, names: NameMatcher, partiti
         else (),
         classes=balanced_weights(records.train_labels, classes) if balanced else (),
     )
+
+
+def _possible_variants(config: Config, settings: Settings) -> dict[str, Variant]:
+    """The system's own variants, whatever the data lack, before the sources are opened."""
+    several = len(settings.sources) > 1
+    return _variants(GharEpisodes(spec_of(config, settings), ()), EverySource(()), several, has_truth=True)
+
+
+def _listed(spec: GharSpec, several: bool) -> tuple[str, ...]:
+    """Variants of the table. several: whether there is more than one source."""
+    forced = (*FORCED, *(ASKING if several else ())) if spec.decision == "learned" else ()
+    return (*forced, "scripted", "ghar_base", STAGE, "ghar_sft", "ghar_rl")
 
 
 def _variants(episodes: GharEpisodes[Any], every: EverySource, several: bool, has_truth: bool) -> dict[str, Variant]:

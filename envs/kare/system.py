@@ -35,7 +35,7 @@ from ghar.envs.kare.rule import belief, rule_of
 from ghar.envs.kare.settings import Settings, contradictions, sizes
 from ghar.envs.kare.training_examples import ExampleWriter, look_up_all
 from ghar.envs.kare.upper_bounds import kare_ceilings, law_of
-from ghar.envs.real_patients import is_real, without_rules
+from ghar.envs.real_patients import early_refusals, is_real, without_rules
 from ghar.envs.records import Records
 from ghar.envs.system import (
     WORDS,
@@ -46,6 +46,7 @@ from ghar.envs.system import (
     SftExamples,
     System,
     Training,
+    Variant,
     words,
 )
 from ghar.envs.worlds.severity_grades import follows
@@ -104,7 +105,7 @@ class Kare:
                 texts=self.texts,
             ),
             report=Reporting(
-                listed=tuple(name for name in LISTED if name in variants),
+                listed=_listed(variants),
                 row=rows.row,
                 numbers=rows.numbers,
                 summary=partial(self._summary, learner),
@@ -213,6 +214,17 @@ def build(records: Records, settings: Settings) -> System[KareReading]:
 def variant_names(config: Config, settings: Settings) -> tuple[str, ...]:
     """List the variants that `build` may make, where there are abstracts, with those of the baselines beside them."""
     return (*variants_of(settings, "", abstracts=True), *borrowed_names(BASELINES, config))
+
+
+def refused_variants(config: Config, settings: Settings) -> Mapping[str, str]:
+    """Map the variants of the rule to its refusal, for real patients."""
+    variants = variants_of(settings, "", abstracts=settings.abstracts is not None)
+    return early_refusals(config.data, "kare", variants, _listed(variants), RULE)
+
+
+def _listed(variants: Mapping[str, Variant]) -> tuple[str, ...]:
+    """Those of the table, as far as the data have them."""
+    return tuple(name for name in LISTED if name in variants)
 
 
 def role_names(config: Config, settings: Settings) -> tuple[str, ...]:

@@ -24,6 +24,8 @@ from ghar.data.readers.mimic3_columns import MIMIC3
 from ghar.data.readers.mimic4_columns import MIMIC4
 from ghar.data.readers.tables import columns_of, find_table
 from ghar.data.readers.units import HOUSE, SPELLINGS, unit_factors
+from ghar.data.readers.vessels import SATURATION as BLOOD_SATURATION
+from ghar.data.readers.vessels import vessel_codes
 from ghar.data.readers.vitals import VARIABLES
 from ghar.data.visit_codes import Visit
 
@@ -48,7 +50,7 @@ LONGEST = 60  # letters of a result in words; remarks of laboratories go on for 
 FLUIDS = (MIMIC4, "hosp/d_labitems"), (MIMIC3, "d_labitems")
 OF_BLOOD = ("VITAL/glucose", "VITAL/ph")  # copies of laboratory results among the vital signs
 SATURATION = "VITAL/oxygen saturation"  # of a finger, and copies of blood gases, which may be of venous blood
-GASES = ("LAB/50817", "LAB/O2 Sat (%)")
+GASES = (BLOOD_SATURATION, *vessel_codes(BLOOD_SATURATION), "LAB/O2 Sat (%)")
 ITEMS, KINDS = "items", "admissions"  # files of `record_facts`
 TEXT, NUMBER = pl.String(), pl.Float64()
 ITEM_TYPES = {"code": TEXT, "unit": TEXT, "low": NUMBER, "high": NUMBER, "fluid": TEXT}
@@ -276,7 +278,7 @@ def lab_items(root: Path) -> dict[str, Item]:
     An item of the table of units (units.py) is in the house's unit, and only results in that unit count for its range;
     of one without a unit (INR) all of them do. Where the results of any other item stand in several units, a number
     alone does not tell in which: no unit is said, and no range but one that all of them have. MIMIC-III and eICU have
-    no ranges.
+    no ranges, and none is of venous blood: MIMIC-IV gives it those of arterial.
     """
     if has_facts(root):
         rows = scan(root / f"{ITEMS}.parquet", ITEM_TYPES, OF_A_SEX).collect()
@@ -314,7 +316,8 @@ def lab_items(root: Path) -> dict[str, Item]:
     items |= {
         code: Item(unit or None, low, high, None, *own) for code, unit, low, high, *own in _sure(counted).iter_rows()
     }
-    return {code: replace(items.get(code, Item()), fluid=fluids.get(code)) for code in {*items, *fluids}}
+    items = {code: replace(items.get(code, Item()), fluid=fluids.get(code)) for code in {*items, *fluids}}
+    return items | {venous: Item(item.unit) for code, item in items.items() for venous in vessel_codes(code)}
 
 
 def lab_units(root: Path) -> dict[str, str]:

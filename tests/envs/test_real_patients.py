@@ -10,7 +10,7 @@ from ghar.config import Config
 from ghar.envs.ghar.pretraining import teacher_knowledge
 from ghar.envs.ghar.teacher import ScriptedTeacher, TeacherErrors
 from ghar.envs.records import Records
-from ghar.envs.system import WORDS, build
+from ghar.envs.system import WORDS, build, refused_variants
 from ghar.envs.worlds.severity_grades import MeanLabels
 from ghar.errors import BadInput
 from tests.envs.parts import make_case
@@ -20,6 +20,7 @@ pytestmark = pytest.mark.slow
 SYSTEMS = {"ghar": "task=los", "kare": "task=kare_readmission", "comparators": "task=los"}
 RULES = {"ghar": "teacher", "kare": "rule", "comparators": "rule"}
 REFUSED = r"knows the grades of the demo world and nothing of these patients.*trainer\.warmup\.teacher.*labels alone"
+LABELS_ALONE = r"pruned_by=.*labels alone: set trainer\.warmup\.teacher .*or leave"
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +42,7 @@ def test_a_rule_refuses_and_labels_alone_are_taught(real, name: str) -> None:
     with pytest.raises(BadInput, match=REFUSED) as refused:
         made.fixed[RULES[name]]()
     assert f"evaluate other variants ({', '.join(made.listed)})" in str(refused.value)
+    assert refused_variants(records.config) == made.refused  # known before anything was built
     ruled = [variant for variant in made.variants.values() if variant.who == RULES[name]]
     for variant in ruled:  # what eval.variants names is looked up before the training begins
         with pytest.raises(BadInput, match=REFUSED):
@@ -69,9 +71,10 @@ def test_a_model_teaches_real_patients_where_one_is_named(real) -> None:
     assert made.training.examples is None and made.training.teacher is None
 
 
-def test_labels_alone_cannot_be_pruned(real, tmp_path) -> None:
+def test_labels_alone_cannot_be_pruned(real, tmp_path, monkeypatch) -> None:
     keys = "system=comparators", "task=los", f"system.pruned_by={tmp_path / 'retrievals.parquet'}"
-    with pytest.raises(BadInput, match=r"pruned_by=.*labels alone: set trainer\.warmup\.teacher .*or leave"):
+    with monkeypatch.context() as early, pytest.raises(BadInput, match=LABELS_ALONE):
+        early.setattr("ghar.envs.comparators.system.graph_corpus", lambda *_: pytest.fail("a graph is read"))
         build(Records(real(*keys)))
     taught = build(Records(real(*keys, "trainer.warmup.teacher=qwen@http://127.0.0.1:9/v1")))
     assert taught.teacher_variant().name == "search_r1_pruned_sft" and taught.training.teacher is None

@@ -84,6 +84,7 @@ def compare(
     entries = [one for entry in entries for one in _of_runs(entry, runs)]
     for config in (entry.config for entry in entries if entry.config is not None):
         ask_gate(config, partial(of_credentialed, config))
+    _check_refused([entry.config for entry in entries if entry.config is not None], wanted)
     parts, left_out = {}, {entry.name: entry.reason for entry in entries if entry.config is None}
     built: dict[str, tuple[System[Any], Config, bool]] = {}
     samples: Splits[Sample] | None = None
@@ -186,6 +187,14 @@ def check_patients(built: Mapping[str, System[Any]], on_valid: bool = False) -> 
                                "be compared.")  # fmt: skip
 
 
+def _check_refused(configs: Sequence[Config], wanted: Sequence[str]) -> None:
+    """BadInput, before one is built, where the patients refuse a wanted variant of every system. A system that cannot
+    be built is left out, so what one of several would refuse is not known before."""
+    reasons = [next((r for name, r in systems.refused_variants(c).items() if name in wanted), None) for c in configs]
+    if reasons and None not in reasons:
+        raise BadInput(reasons[0])
+
+
 def _chosen(system: System[Any], wanted: Sequence[str], run: RunStages | None) -> list[Variant]:
     """The variants to play: those that are `wanted`, else what the system lists; without a trained run its rules, and
     its main variant by an untrained model. run: the trained one. BadInput where it lacks the weights of one wanted."""
@@ -193,7 +202,7 @@ def _chosen(system: System[Any], wanted: Sequence[str], run: RunStages | None) -
         named = [name for name in wanted if name in system.variants]
         if run is not None and named:
             lacking_variants(system, run, named)
-        return [system.variants[name] for name in named]
+        return [system.variant(name) for name in named]  # BadInput for one refused, before another system plays
     if run is not None:
         lacking = lacking_variants(system, run)
         return [system.variants[name] for name in system.listed if name not in lacking]

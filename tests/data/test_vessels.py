@@ -1,0 +1,82 @@
+"""Blood gases of veins are items of their own; other results of the draw, and those without a type, are as before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from ghar.data.findings import lab_units, with_findings
+from ghar.data.readers.mimic3 import read_mimic3
+from ghar.data.readers.mimic4 import read_mimic4
+from ghar.data.readers.vessels import with_vessels
+from ghar.data.tasks.stays import make_samples
+
+COLUMNS = (
+    "labevent_id,subject_id,hadm_id,itemid,charttime,storetime,value,valuenum,valueuom,"
+    "ref_range_lower,ref_range_upper,comments"
+)
+ITEMS = (
+    "itemid,label,fluid\n52033,Specimen Type,Blood\n50821,pO2,Blood\n50813,Lactate,Blood\n50817,Oxygen Saturation,Blood"
+)
+
+
+def events(*rows: tuple[int, int, str, str]) -> pl.DataFrame:
+    """Events of (subject, hour, code, text)."""
+    times = [(subject, datetime(2150, 1, 1, hour), code, text) for subject, hour, code, text in rows]
+    return pl.DataFrame(times, ["subject_id", "time", "code", "text_value"], orient="row")
+
+
+@pytest.mark.parametrize(
+    ("written", "vessel"),
+    [("VEN.", "/venous"), ("MIX", "/mixed venous"), ("CENTRAL VENOUS.", "/central venous"), ("ART.", ""), ("CAP.", "")],
+)
+def test_the_type_of_the_draw_is_the_gas_s(written: str, vessel: str) -> None:
+    rows = events((1, 5, "LAB/50821", "35"), (1, 5, "LAB/52033", written), (1, 5, "LAB/50813", "2"),
+                  (1, 6, "LAB/50821", "95"), (2, 5, "LAB/50821", "90"))  # fmt: skip
+    marked = with_vessels(rows)
+    assert marked["code"].to_list() == [f"LAB/50821{vessel}", "LAB/52033", "LAB/50813", "LAB/50821", "LAB/50821"]
+    assert marked.drop("code").equals(rows.drop("code"))
+
+
+def test_two_types_at_one_time_tell_no_vessel() -> None:
+    rows = events((1, 5, "LAB/50800", "ART"), (1, 5, "LAB/50821", "35"), (1, 5, "LAB/50800", "VEN"))
+    assert with_vessels(rows).equals(rows)
+
+
+def test_a_record_shows_both_and_no_arterial_range_for_a_vein(tmp_path: Path, write_tables: Callable) -> None:
+    root = write_tables(tmp_path)
+    draws = {"2150-01-01 12:00:00": ("ART.", 95, 97), "2150-01-01 13:00:00": ("VEN.", 35, 62)}
+    rows = [
+        row
+        for number, (time, (kind, pressure, saturation)) in enumerate(draws.items())
+        for row in (
+            f"{number}1,1,90,52033,{time},{time},{kind},,,,,",
+            f"{number}2,1,90,50821,{time},{time},{pressure},{pressure},mm Hg,85,105,",
+            f"{number}3,1,90,50813,{time},{time},1.{number},1.{number},mmol/L,0.5,2,",
+            f"{number}4,1,90,50817,{time},{time},{saturation},{saturation},%,,,",
+        )
+    ]
+    (root / "hosp/labevents.csv").write_text("\n".join([COLUMNS, *rows]) + "\n")
+    (root / "hosp/d_labitems.csv").write_text(f"{ITEMS}\n")
+    cohort = read_mimic4(root)
+    sample = with_findings(make_samples(cohort, "dec", leakage="strict")[1], cohort, root)[0]
+    values = set(sample.history[0].values)
+    assert values == {
+        "pO2 95 mm Hg", "pO2 (venous) 35 mm Hg", "Oxygen Saturation 97 %", "Oxygen Saturation (venous) 62 %",
+        "Lactate 1.1 mmol/L", "Specimen Type VEN.",
+    }  # fmt: skip
+    assert cohort.names()["LAB/50821/venous"] == "pO2 (venous)"
+    assert cohort.counts["marked.labevents.venous"] == 2
+    assert lab_units(root)["LAB/50821/venous"] == "mm Hg"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("read", "folder", "count"), [(read_mimic4, "mimic-iv-demo-2.2", 641), (read_mimic3, "mimic-iii-demo-1.4", 252)]
+)
+def test_counts_of_the_open_demos(read: Callable, folder: str, count: int, shared_data: Path) -> None:
+    assert read(shared_data / folder, charts=False).counts["marked.labevents.venous"] == count

@@ -1,0 +1,87 @@
+"""A rule that knows generated patients alone refuses real ones before a table is read or anything is built."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ghar.config import Config
+from ghar.envs.system import check_variants, refused_variants
+from ghar.errors import BadInput
+from ghar.launch.entry import load as configuration
+from ghar.metrics.runfolder import RunFolder
+from ghar.trainers.agent import load
+from ghar.trainers.evaluation.compare import ComparedSystem, compare
+from ghar.trainers.evaluation.evaluate import evaluate
+from ghar.trainers.plan import show
+from ghar.trainers.recipe import train
+from ghar.trainers.runs.resume import as_yaml
+
+REFUSED = r"knows the grades of the demo world and nothing of these patients: evaluate other variants \(\w+"
+RULES = {
+    "ghar": ("scripted", "scripted_nt", "scripted_fixed_2", "scripted_with_graphwalker.semantic_emb"),
+    "kare": ("scripted", "scripted_base"), "comparators": ("rule_search_r1", "rule_rag"),
+}  # fmt: skip
+
+
+@pytest.fixture
+def real(tmp_path: Path) -> Path:
+    """A folder that no generator has signed."""
+    folder = tmp_path / "hospital"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("recipe", "plan", "agent", "evaluation.evaluate", "evaluation.compare"):
+        monkeypatch.setattr(f"ghar.trainers.{module}.Records", lambda *_: pytest.fail("records are opened"))
+    monkeypatch.setattr("ghar.envs.system.build", lambda *_: pytest.fail("a system is built"))
+
+
+def config_of(real: Path, *overrides: str) -> Config:
+    own = f"data.root={real}", f"run_dir={real.parent / 'run'}", f"data.cache={real.parent / 'cache'}"
+    return configuration(["task=read", "data=mimic4", "kg.path=own.csv", *own, *overrides])
+
+
+@pytest.mark.parametrize(("system", "name"), [(system, name) for system, names in RULES.items() for name in names])
+def test_no_phase_begins(system: str, name: str, real: Path) -> None:
+    config = config_of(real, f"system={system}", f"eval.variants=[{name}]")
+    for start in (train, evaluate, show):
+        with pytest.raises(BadInput, match=REFUSED):
+            start(config)
+    assert not (real.parent / "run").exists() and not (real.parent / "cache").exists()
+
+
+def test_a_preset_that_lists_the_rule_is_refused_as_early(real: Path) -> None:
+    with pytest.raises(BadInput, match=REFUSED):
+        train(config_of(real, "+experiment=quick", "system=ghar"))
+
+
+def test_an_agent_of_a_run_is_not_opened(real: Path) -> None:
+    config = config_of(real, "system=ghar")
+    RunFolder.open(Path(config.run_dir)).write_config(as_yaml(config))
+    with pytest.raises(BadInput, match=REFUSED):
+        load(config.run_dir, variant="scripted")
+    with pytest.raises(BadInput, match=r"no variant scriptd: .*Did you mean scripted\?"):
+        load(config.run_dir, variant="scriptd")
+
+
+def test_a_comparison_of_nothing_else(real: Path) -> None:
+    entries = [ComparedSystem(name, config_of(real, f"system={name}"), "") for name in ("ghar", "kare")]
+    with pytest.raises(BadInput, match=f"rule-based teacher of system=ghar {REFUSED}"):
+        compare(entries, [], ["scripted"], None)
+
+
+def test_others_are_not_refused(real: Path) -> None:
+    """What knows no grades plays real patients, and every rule plays generated ones."""
+    check_variants(config_of(real, "system=ghar", "eval.variants=[ghar_rl,llm_only,usual]"))
+    check_variants(config_of(real, "system=exprag", "eval.variants=[scripted]"))
+    check_variants(config_of(real, "system=graphwalker", "eval.variants=[scripted_alike]"))
+    check_variants(config_of(real, "system=ghar", "task=order_check", "eval.variants=[scripted]"))
+    check_variants(config_of(real, "+experiment=order_check", "task=order_check"))
+    for system, names in RULES.items():
+        config = configuration([f"system={system}", "task=read", f"eval.variants=[{','.join(names)}]"])
+        check_variants(config)
+        assert not refused_variants(config)
