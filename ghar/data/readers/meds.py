@@ -46,12 +46,13 @@ from ghar.data.readers.meds_visits import KEYS, deaths_of, key_of, place_events,
 from ghar.data.readers.mimic import COMMON_NAMES
 from ghar.data.readers.tables import SourceTable, in_years, sift_large
 from ghar.data.readers.units import in_house_unit
+from ghar.data.readers.vessels import VENOUS, venous_titles, with_vessels
 from ghar.data.visit_codes import kinds_of
 from ghar.errors import BadInput
 from ghar.provenance import Provenance, signed_mark
 from ghar.seal import SEAL
 
-VERSION = "meds-7"  # part of the cache key: raise it when a rule changes
+VERSION = "meds-8"  # part of the cache key: raise it when a rule changes
 REQUIRED = {"subject_id": pl.Int64(), "time": TIME, "code": pl.String()}
 OPTIONAL = {"numeric_value": pl.Float32(), "text_value": pl.String()}
 RECORDED = ("recorded", "storetime", "result_time")  # columns that say when a fact became known
@@ -213,6 +214,8 @@ def _foreign(root: Path, name: str, files: list[Path], vocabulary: CodeVocabular
         if aged:
             some, ages = with_ages(some, visits)
             tally["added.meds.ages"] += ages
+        some = with_vessels(some)
+        tally["marked.meds.venous"] += int(some["code"].is_in(VENOUS).sum())
         return some
 
     events = in_order([rows], work, finish)
@@ -222,12 +225,22 @@ def _foreign(root: Path, name: str, files: list[Path], vocabulary: CodeVocabular
     counts |= {rule: n for rule, n in tally.items() if n or rule in ("events_without_visit", "codes_without_name")}
     codes = _codes(meanings)
     more = [vital_codes()] if charted else []
+    if tally["marked.meds.venous"]:
+        more.append(_venous_codes(codes))
     if tally["added.meds.ages"]:
         no_parents, no_kind = pl.lit([], pl.List(pl.String)), pl.lit(None, pl.String)
         more.append(COMMON_NAMES.filter(code="AGE").with_columns(parents=no_parents, kind=no_kind))
     for table in more:
         codes = pl.concat([codes, table.join(codes, on="code", how="anti")], how="vertical").sort("code")
     return Cohort(name, events, codes, visits.drop("_key"), **about, counts=counts)
+
+
+def _venous_codes(codes: pl.DataFrame) -> pl.DataFrame:
+    """The rows of `codes` for venous blood gases (vessels.py), with the parents of their items."""
+    titles = venous_titles(codes.drop_nulls("description"))
+    items = codes.select(pl.exclude("description")).rename({"code": "_item"})
+    of_items = titles.with_columns(_item=pl.col("code").str.extract("^([^/]*/[^/]*)"))
+    return of_items.join(items, on="_item", how="inner").select(codes.columns)
 
 
 def _understood(some: pl.DataFrame, meanings: pl.DataFrame) -> tuple[pl.DataFrame, int, int]:

@@ -1,4 +1,4 @@
-"""Venous blood gases under codes and names of their own, of MIMIC-III and MIMIC-IV.
+"""Venous blood gases under codes and names of their own, of MIMIC-III and MIMIC-IV, in their tables and in MEDS.
 
 MIMIC has one item for the pO2 of arteries and of veins, and says the vessel in a row "Specimen Type" of the same draw:
 ART., VEN., MIX. or CENTRAL VENOUS. A pO2 of 35 is usual in a vein and deadly in an artery. So a venous one is
