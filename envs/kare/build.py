@@ -187,12 +187,12 @@ def _drugs(records: Records) -> dict[str, str]:
         return {}
     nodes, graph = records.links.nodes, records.primekg
     drug = graph.types.index("drug") if "drug" in graph.types else -1
-    found: dict[str, set[str]] = {}
+    drugs_of: dict[str, set[str]] = {}
     for code in _coding(records):
         node = nodes.get(code, -1)
         own = concept_name(graph.names[node]) if node >= 0 and graph.type[node] == drug else ""
-        found.setdefault(concept_name(records.name_of(code)), set()).add(own)
-    return {name: next(iter(own)) for name, own in sorted(found.items()) if len(own) == 1 and "" not in own}
+        drugs_of.setdefault(concept_name(records.name_of(code)), set()).add(own)
+    return {name: next(iter(own)) for name, own in sorted(drugs_of.items()) if len(own) == 1 and "" not in own}
 
 
 def _clusters(build: _Build, before: Path, graphs: ConceptGraphs) -> Path:
@@ -222,8 +222,8 @@ def _clusters(build: _Build, before: Path, graphs: ConceptGraphs) -> Path:
         loops = {"self-loops dropped": rewritten.loops, "triples that became one": rewritten.merged}
         return {**counts, **thresholds, **loops, "triples after": len(rewritten.graphs.triples)}
 
-    known = (sorted(drugs.items()),) if drugs else ()
-    return build.step("clusters", (before.name, build.encoder.key, tuple(build.thresholds), build.seed, *known), make)
+    further = (sorted(drugs.items()),) if drugs else ()
+    return build.step("clusters", (before.name, build.encoder.key, tuple(build.thresholds), build.seed, *further), make)
 
 
 def _communities(build: _Build, before: Path, graphs: ConceptGraphs) -> Path:
