@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from ghar.config import DataConfig
-from ghar.envs.records import Records, knows_grades
+from ghar.envs.records import Records, lacks_grades
 from ghar.envs.system import Reader, SftExamples, System, Training, Variant
 from ghar.errors import BadInput
 from ghar.llm.policy import Policy
@@ -62,8 +62,8 @@ def early_refusals(
     data: DataConfig, system: str, variants: Mapping[str, Variant], listed: Sequence[str], rule: str
 ) -> dict[str, str]:
     """Return `System.refused` of `without_rules` before any table, graph or index is read; empty where the patients
-    come with grades."""
-    return {} if knows_grades(data) else rule_refusals(system, variants, listed, (rule,))
+    come with grades or are not there."""
+    return rule_refusals(system, variants, listed, (rule,)) if lacks_grades(data) else {}
 
 
 def without_rules(made: System[Any], records: Records, labels: Callable[[Reader], SftExamples]) -> System[Any]:

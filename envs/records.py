@@ -47,7 +47,7 @@ from ghar.kg.names import shared_words
 from ghar.kg.primekg import open_primekg
 from ghar.kg.umls import Umls, read_umls
 from ghar.kg.where import graph_file, no_graph
-from ghar.provenance import Provenance, learned_from_credentialed, signed_mark, weights_of_credentialed
+from ghar.provenance import UNKNOWN, Provenance, learned_from_credentialed, signed_mark, weights_of_credentialed
 
 
 def beside(config: Config) -> dict[str, bool]:
@@ -83,9 +83,17 @@ def of_credentialed(config: Config) -> bool:
     return any(beside(config).values()) or origin(config.data).credentialed
 
 
-def knows_grades(data: DataConfig) -> bool:
-    """Return whether `Records.world` will be there, from the configuration and the signature of its folder alone."""
-    return data.name not in ("meds", CASES, *EVENTS) and origin(data).generated
+def lacks_grades(data: DataConfig) -> bool:
+    """Return whether there are patients for whom `Records.world` will be None, from the configuration and the signature
+    of their folder alone; False where data.root is absent, which has an error of its own."""
+    if data.name in ("meds", CASES, *EVENTS):
+        generated = False
+    else:
+        generated = (whose := origin(data)).generated
+        if data.root is None and whose is UNKNOWN:
+            return False
+    there = data.root is None or is_database(Path(data.root)) or Path(data.root).exists()
+    return there and not generated
 
 
 AUDITED = 2000  # test samples whose exposure a run measures

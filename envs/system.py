@@ -358,19 +358,23 @@ def refused_variants(config: Config) -> Mapping[str, str]:
 def check_variants(config: Config) -> None:
     """BadInput, with the nearest name, for an entry of eval.variants that the system has on no data, and for one that
     `refused_variants` names. What else the data decide is left to `System.variant`."""
-    if config.eval.variants is None or (own := variant_names(config)) is None:
+    if config.eval.variants is None:
         return
-    plain_names = []
-    valid = [*own, *((RLLIB,) if config.rllib is not None and config.rllib.checkpoint is not None else ())]
-    for name in config.eval.variants:
-        plain, _, selector = name.partition("_with_")  # few_shot.py: VARIANT_with_ROOM.SELECTOR
-        plain_names.append(plain if "." in selector else name)
-        if plain_names[-1] not in valid:
+    own, refused = variant_names(config), refused_variants(config)
+    valid = [*(own or ()), *((RLLIB,) if config.rllib is not None and config.rllib.checkpoint is not None else ())]
+    plain_names = list(map(_without_examples, config.eval.variants))
+    for name, plain in zip(config.eval.variants, plain_names, strict=True):
+        if own is not None and plain not in valid:
             raise BadInput(_unknown_variant(config.system.name, name, valid))
-    refused = refused_variants(config)
-    for name in plain_names:
-        if name in refused:
-            raise BadInput(refused[name])
+    for plain in plain_names:
+        if plain in refused:
+            raise BadInput(refused[plain])
+
+
+def _without_examples(name: str) -> str:
+    """The variant of few_shot.py's VARIANT_with_ROOM.SELECTOR, and any other name as it is."""
+    plain, _, selector = name.partition("_with_")
+    return plain if "." in selector else name
 
 
 def role_names(config: Config) -> tuple[str, ...] | None:

@@ -16,7 +16,7 @@ import polars as pl
 from ghar.config import Config
 from ghar.envs.comparators.episode import ComparatorVariant
 from ghar.envs.real_patients import SCRIPTED
-from ghar.envs.records import knows_grades
+from ghar.envs.records import lacks_grades
 from ghar.envs.system import System, Variant
 from ghar.episode import Act
 from ghar.errors import BadInput
@@ -85,7 +85,7 @@ def _no_decisions(path: Path, why: str) -> BadInput:
 
 def check_teacher(config: Config, pruned_by: Path) -> None:
     """BadInput where no teacher is asked, before any table or graph is read."""
-    if config.trainer.warmup.teacher == SCRIPTED and not knows_grades(config.data):
+    if config.trainer.warmup.teacher == SCRIPTED and lacks_grades(config.data):
         raise BadInput(
             f"system.pruned_by={pruned_by} prunes what a teacher writes, and trainer.warmup.teacher=scripted teaches "
             "these samples by their labels alone: set trainer.warmup.teacher to the folder, hub name or server "

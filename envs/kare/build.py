@@ -182,8 +182,8 @@ def _coding(records: Records) -> list[str]:
 def _drugs(records: Records) -> dict[str, str]:
     """Concept name on a real chart -> name of the drug that its node is, which the facts are of. Orders and treatments
     name forms, lines and brands: the eICU demo has 458 linked names of orders for 143 drugs. Empty for generated
-    patients and UMLS."""
-    if records.source.generated or isinstance(records.graph, Umls):
+    patients, for UMLS, and for groups of codes (data.codes), whose nodes are those of some of their members."""
+    if records.source.generated or isinstance(records.graph, Umls) or records.code_map is not None:
         return {}
     nodes, graph = records.links.nodes, records.primekg
     drug = graph.types.index("drug") if "drug" in graph.types else -1

@@ -54,6 +54,20 @@ def test_no_phase_begins(system: str, name: str, real: Path) -> None:
     assert not (real.parent / "run").exists() and not (real.parent / "cache").exists()
 
 
+def test_patients_who_are_not_there_are_not_spoken_of(real: Path) -> None:
+    for system in RULES:
+        assert refused_variants(config_of(real, f"system={system}", f"data.root={real / 'absent'}")) == {}
+        assert refused_variants(config_of(real, f"system={system}", "data=omop", "data.root=null")) == {}
+        assert refused_variants(config_of(real, f"system={system}", "data.root=null")) == {}  # generated ones
+
+
+def test_a_module_may_refuse_without_a_list_of_its_variants(real: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("ghar.envs.ghar.system.variant_names")
+    with pytest.raises(BadInput, match=REFUSED):
+        check_variants(config_of(real, "system=ghar", "eval.variants=[scripted]"))
+    check_variants(config_of(real, "system=ghar", "eval.variants=[ghar_base]"))
+
+
 def test_a_preset_that_lists_the_rule_is_refused_as_early(real: Path) -> None:
     with pytest.raises(BadInput, match=REFUSED):
         train(config_of(real, "+experiment=quick", "system=ghar"))

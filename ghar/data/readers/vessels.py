@@ -3,7 +3,8 @@
 MIMIC has one item for the pO2 of arteries and of veins, and says the vessel in a row "Specimen Type" of the same draw:
 ART., VEN., MIX. or CENTRAL VENOUS. A pO2 of 35 is usual in a vein and deadly in an artery. So a venous one is
 "LAB/50821/venous", "pO2 (venous)"; without a type, or with two at one time, it stays as it is. Base excess, total CO2,
-lactate and electrolytes of the same draws agree between vessels and stay one item.
+lactate and electrolytes of the same draws agree between vessels and stay one item. Copies among the vital signs
+(vitals.py) are of any vessel.
 """
 
 from __future__ import annotations

@@ -145,3 +145,14 @@ def test_real_tables(shared_data: Path, tmp_path: Path) -> None:
     assert len(rows) == 4 and any(row["retrieved"] for row in rows)
     report = system.report.summary({})["build"]["graphs"]
     assert report["without_node"] and report["triples"]["corpus"] == 0
+
+
+def test_names_that_lead_to_one_drug_are_known(shared_data: Path, tmp_path: Path) -> None:
+    """Of orders; a group of codes leads to the drug of some of its members, and is no name of it."""
+    graph = f"kg.path={shared_data / 'kg/primekg-subset/merged_kg_12col.csv.gz'}"
+    tables = f"data.root={shared_data / 'mimic-iv-demo-2.2'}"
+    own = "system=kare", "data=mimic4", tables, f"data.cache={tmp_path}", graph
+    drugs = kare_build._drugs(Records(load([*own])))
+    assert drugs["heparin sodium"] == drugs["heparin crrt machine priming"] == drugs["heparin"] != drugs["warfarin"]
+    assert "acute kidney failure unspecified" not in drugs and len(set(drugs.values())) < len(drugs) - 50
+    assert kare_build._drugs(Records(load([*own, f"data.codes={shared_data / 'codes'}"]))) == {}
