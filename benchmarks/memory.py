@@ -110,14 +110,10 @@ def measure(step: Step) -> dict[str, Any]:
     torch.set_num_threads(step.threads)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     take(replace(step, hidden=32, layers=1, heads=2, vocab=64, rows=2), device)  # what is imported when first used
-    before = bench_ppo.start_of_memory()
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats()
+    before = bench_ppo.start_of_memory(device.type)
     step_losses = take(step, device)
-    if device.type == "cuda":
-        peak, name = torch.cuda.max_memory_allocated() / 1e6, torch.cuda.get_device_name()
-    else:
-        peak, name = bench_ppo.memory("VmHWM") - before, "cpu"
+    peak = bench_ppo.peak_memory(device.type) - before
+    name = torch.cuda.get_device_name() if device.type == "cuda" else "cpu"
     return {"MB": peak, "device": name, "losses": step_losses}
 
 
