@@ -162,6 +162,8 @@ def _sft(one: TrainingPass, base: Any) -> tuple[torch.nn.Module, Callable[[], No
     from peft import LoraConfig, get_peft_model
     from torch.nn.functional import cross_entropy
 
+    from ghar.trainers.rl.fast.gated import keep_less
+    from ghar.trainers.rl.fast.lora import fuse
     from ghar.trainers.sft.packing import can_share, logits_of
 
     if one.checkpointing:
@@ -170,6 +172,8 @@ def _sft(one: TrainingPass, base: Any) -> tuple[torch.nn.Module, Callable[[], No
     if one.finetune == "lora":
         lora = LoraConfig(r=one.rank, lora_alpha=one.rank, target_modules="all-linear", task_type="CAUSAL_LM")
         model = get_peft_model(base, lora)
+        fuse(model)
+    keep_less(base, not one.checkpointing)
     model.train()
 
     def run() -> None:

@@ -52,6 +52,48 @@ def test_values_and_gradients_are_pefts(bias, seed, shape):
     ]
 
 
+@settings(max_examples=25)
+@given(st.booleans(), st.integers(0, 1000), st.sampled_from([(4, 5), (2, 3, 5), (1, 5)]))
+def test_a_layer_of_16_bits_rounds_its_two_sums_alone(bias, seed, shape):
+    """Against the formula in float64: a value is off by one rounding of the wide product and one of the sum; gradients
+    of adapters, which are float32, by nothing more than float32 is."""
+    _, ours = both(bias, seed)
+    layer = ours.base_model.model[0]
+    layer.base_layer.to(torch.bfloat16)
+    x, slope = torch.randn(shape).bfloat16().requires_grad_(), torch.randn(*shape[:-1], 7).bfloat16()
+    out = layer(x)
+    out.backward(slope)
+    a, b = (part["default"].weight for part in (layer.lora_A, layer.lora_B))
+    exact = {name: p.detach().double() for name, p in (("x", x), ("w", layer.base_layer.weight), ("a", a), ("b", b))}
+    flat, above = exact["x"].reshape(-1, 5), slope.double().reshape(-1, 7)
+    wide = flat @ exact["w"].T + (layer.base_layer.bias.double() if bias else 0)
+    value = wide + layer.scaling["default"] * flat @ exact["a"].T @ exact["b"].T
+    back = above @ exact["w"]
+    of_x = back + layer.scaling["default"] * above @ exact["b"] @ exact["a"]
+    assert x.grad is not None and a.grad is not None and b.grad is not None
+    for own, first, whole in ((out, wide, value), (x.grad, back, of_x)):
+        bound = 2**-8 * (first.abs() + whole.abs()) + 1e-5
+        assert ((own.detach().double().reshape(whole.shape) - whole).abs() <= bound).all()
+    narrow = layer.scaling["default"] * above @ exact["b"]
+    assert torch.allclose(a.grad.double(), narrow.T @ flat, rtol=1e-5, atol=1e-5)
+    of_b = layer.scaling["default"] * above.T @ flat @ exact["a"].T
+    assert torch.allclose(b.grad.double(), of_b, rtol=1e-5, atol=1e-5)
+
+
+def test_16_bits_keep_no_copy_in_32():
+    """What the backward pass keeps of the input: the tensor itself, once for all layers that read it."""
+    layers = torch.nn.ModuleList(torch.nn.Linear(64, 32, bias=False).bfloat16() for _ in range(3))
+    network: Any = torch.nn.ModuleDict({"layers": layers})
+    model = get_peft_model(network, LoraConfig(r=2, target_modules=["0", "1", "2"]))
+    fuse(model)
+    x, kept = torch.randn(1000, 64).bfloat16().requires_grad_(), {}
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.setdefault(t.data_ptr(), t), lambda t: t):
+        outs = [layer(x) for layer in network["layers"]]
+    assert len(outs) == 3
+    large = [t for t in kept.values() if t.numel() == x.numel()]
+    assert [t.data_ptr() for t in large] == [x.data_ptr()] and large[0].dtype == torch.bfloat16
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_switched_off_merged_and_of_another_dtype(dtype):
     theirs, ours = both(True, 0)

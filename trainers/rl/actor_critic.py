@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from ghar.llm.logits import transform_of
+from ghar.trainers.rl.fast.gated import keep_less
 from ghar.trainers.rl.fast.head import token_scores
 from ghar.trainers.rl.fast.last_layer import only_at, plain, trunk_of
 from ghar.trainers.rl.fast.rows import Batch, collate, packed
@@ -68,6 +69,7 @@ class ActorCritic(nn.Module):
         self.cfg = cfg
         if cfg.checkpointing:
             base.gradient_checkpointing_enable({"use_reentrant": False})
+        keep_less(base, not cfg.checkpointing)
         hidden = base.get_input_embeddings().weight
         self._logits = transform_of(base.config)
         self.reference = None

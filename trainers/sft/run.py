@@ -88,6 +88,8 @@ def run_sft(
     import torch
     from transformers import PrinterCallback
 
+    from ghar.trainers.rl.fast.gated import keep_less
+    from ghar.trainers.rl.fast.lora import fuse
     from ghar.trainers.sft.packing import can_share, groups_of
     from ghar.trainers.sft.trainer import CompletionTrainer
 
@@ -110,6 +112,8 @@ def run_sft(
             peft_config=_lora(cfg),
             callbacks=[_callback(advance, origin, keep is not None, stopping := StopRequest(), log)],
         )
+        fuse(trainer.model)
+        keep_less(trainer.model, not cfg.deepspeed.checkpointing)
         trainer.remove_callback(PrinterCallback)
         start = time.monotonic()
         with nullcontext() if keep is None else finishing("what leads to the next checkpoint") as asked:
