@@ -34,7 +34,7 @@ from ghar.envs.ghar.teacher import NO_ERROR, ScriptedTeacher
 from ghar.envs.ghar.upper_bounds import ghar_ceilings
 from ghar.envs.graph_cases import CutCases
 from ghar.envs.questions import with_usual
-from ghar.envs.real_patients import early_refusals, is_real, without_rules
+from ghar.envs.real_patients import early_no_numbers, early_refusals, is_real, without_rules
 from ghar.envs.records import Records
 from ghar.envs.rollout import Corpus
 from ghar.envs.stepper import Scene
@@ -48,6 +48,7 @@ from ghar.envs.system import (
     System,
     Training,
     Variant,
+    no_numbers,
 )
 from ghar.envs.worlds.severity.world import World
 from ghar.envs.worlds.severity_grades import exact_knowledge, pointers
@@ -146,6 +147,13 @@ def refused_variants(config: Config, settings: Settings) -> Mapping[str, str]:
         return {}
     listed = _listed(spec_of(config, settings), len(settings.sources) > 1)
     return early_refusals(config.data, "ghar", _possible_variants(config, settings), listed, "teacher")
+
+
+def refused_numbers(config: Config, settings: Settings) -> str | None:
+    """Say why there are no decisions as numbers: of texts, of one agent for all, and of real patients."""
+    if config.task.name in (ORDERS, MEDQA) or settings.decision == "everyone":
+        return no_numbers("ghar")
+    return early_no_numbers(config.data, "ghar")
 
 
 def role_names(config: Config, settings: Settings) -> tuple[str, ...]:
