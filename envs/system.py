@@ -6,8 +6,9 @@ imports envs.NAME; a name with a dot is imported as it stands. Nothing has to be
 settings)` beside `build`, which lists all variants, borrowed baselines too (`baseline_table.borrowed_names`), a wrong
 name in eval.variants is refused before tables are read; with `refused_variants(config, settings)`, so is one of
 `System.refused`, which it maps to the reason; with `role_names(config, settings)`, which lists the roles, so is a wrong
-one in env.reply_tokens; with `refused_numbers(config, settings)`, so is what RLlib cannot learn from. A room whose tasks are its own may have `drawn(records, settings) -> (task, splits)`, for
-statistics of samples that `build` would first encode.
+one in env.reply_tokens; with `refused_numbers(config, settings)`, so is what RLlib cannot learn from. A room whose
+tasks are its own may have `drawn(records, settings) -> (task, splits)`, for statistics of samples that `build` would
+first encode.
 """
 
 from __future__ import annotations

@@ -82,7 +82,8 @@ def test_no_venous_blood_among_the_vital_signs() -> None:
     """A saturation of 70% in a vein is usual; as the patient's own it would be deadly."""
     rows = events((1, 5, "LAB/50817", "97"), (1, 5, "LAB/50800", "ART"), (1, 6, "LAB/50817", "70"),
                   (1, 6, "LAB/50820", "7.31"), (1, 6, "LAB/50931", "120"), (1, 6, "LAB/50800", "MIX."),
-                  (1, 7, "LAB/50820", "7.4"), (2, 6, "LOINC/11558-4", "7.2"), (2, 6, "LOINC/66746-9", "VEN."))  # fmt: skip
+                  (1, 7, "LAB/50820", "7.4"), (2, 6, "LOINC/11558-4", "7.2"),
+                  (2, 6, "LOINC/66746-9", "VEN."))  # fmt: skip
     rows = rows.with_columns(numeric_value=pl.col("text_value").cast(pl.Float32, strict=False))
     copies, counts = vitals_of_labs(rows.lazy(), LABS)
     expected = [("VITAL/oxygen saturation", 97), ("VITAL/glucose", 120), ("VITAL/ph", 7.4)]

@@ -106,7 +106,7 @@ TEXT_ALONE = r"system \w+ shows its decisions as text alone"
 
 
 def test_no_numbers_are_made_of_real_patients(real: Path) -> None:
-    """RLlib learns from grades: its training and its policy refuse real patients, and systems without such decisions."""
+    """RLlib learns from grades: training and evaluation refuse real patients, and systems without such decisions."""
     with pytest.raises(BadInput, match=NO_GRADES):
         check_numbers(config_of(real, "system=ghar"))
     for overrides in (["system=kare"], ["system=exprag"], ["system=ghar", "task=order_check"]):
@@ -115,7 +115,10 @@ def test_no_numbers_are_made_of_real_patients(real: Path) -> None:
     several = ["system=ghar", "system.decision=everyone", "system.sources=[graph,past]"]
     with pytest.raises(BadInput, match=TEXT_ALONE):
         check_numbers(configuration(["task=los", "data=demo_four", *several]))
-    check_numbers(configuration(["system=ghar", "task=los"]))
+    with pytest.raises(BadInput, match="tells no label of task=labels"):
+        check_numbers(configuration(["system=ghar", "task=labels", "task.labels=own.csv"]))
+    for task in ("los", "read", "dec", "kare_mortality", "kare_readmission"):
+        check_numbers(configuration(["system=ghar", f"task={task}"]))
 
 
 def test_the_policy_of_rllib_plays_no_real_patients(real: Path) -> None:

@@ -3,9 +3,9 @@
 MIMIC has one item for the pO2 of arteries and of veins, and says the vessel in a row "Specimen Type" of the same draw:
 ART., VEN., MIX. or CENTRAL VENOUS. A pO2 of 35 is usual in a vein and deadly in an artery. So a venous one is
 "LAB/50821/venous", "pO2 (venous)"; without a type, or with two at one time, it stays as it is. Base excess, total CO2,
-lactate and electrolytes of the same draws agree between vessels and stay one item. None becomes a vital sign (vitals.py).
-In OMOP the items may be concepts of LOINC (MIMIC's own map, d_labitems_to_loinc); LOINC has other codes for blood that is
-known to be of a vein, and they stay as they are.
+lactate and electrolytes of the same draws agree between vessels and stay one item. No venous gas becomes a vital sign
+(vitals.py). In OMOP the items may be concepts of LOINC, by MIMIC's own map (d_labitems_to_loinc); LOINC's codes for
+blood of a vein alone stay as they are.
 """
 
 from __future__ import annotations
