@@ -249,8 +249,8 @@ def _understood(some: pl.DataFrame, meanings: pl.DataFrame) -> tuple[pl.DataFram
     clinical = pl.col("kind").is_not_null() | (pl.col("role") != "plain") | pl.col("code").str.contains(CLINICAL)
     about = meanings.select("source", "role", _code="code", _unit="unit", _clinical=clinical, _kind="kind")
     some = some.join(about, left_on="code", right_on="source", how="left", maintain_order="left")
-    unit_columns = [pl.col("unit")] if "unit" in some.columns else []
-    unit = pl.coalesce(*(pl.when(u != "").then(u) for u in unit_columns), "_unit")
+    written = [pl.col("unit").str.strip_chars()] if "unit" in some.columns else []
+    unit = pl.coalesce(*(pl.when(u != "").then(u) for u in written), "_unit")
     recorded_columns = [pl.col(name) for name in RECORDED if name in some.columns]
     ordered = {kind: column for kind, column in NUMBERS.items() if column in some.columns}
     numbers = [pl.when(pl.col("_kind") == kind).then(rank(column)) for kind, column in ordered.items()]
