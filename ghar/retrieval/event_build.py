@@ -81,7 +81,8 @@ def _fingerprint(cohort: Cohort) -> str:
 @dataclass(eq=False)
 class _Builder:
     """The arrays being filled. units: code -> unit, as in `build_event_store`. values: text of a value or unit -> its
-    number. codes: sorted; of each, labels: its rows' name, indicator_of: its indicator, -1 for one that is never a number, unit_of: its unit."""
+    number. codes: sorted; of each, labels: its rows' name, indicator_of: its indicator, -1 for one that is never a
+    number, unit_of: its unit."""
 
     cohort: Cohort
     encoder: Encoder | None
