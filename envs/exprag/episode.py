@@ -237,6 +237,7 @@ def experience_text(ranked: Evidence, evidence: Evidence, words: int) -> str:
 
 
 HEADING = 8  # words of a heading of a report, at most
+ITEM = 24  # words of the first item of a list, with its heading, at most; a longer one is of a sentence
 
 
 def cut_piece(text: str, words: int) -> str:
@@ -249,8 +250,7 @@ def cut_piece(text: str, words: int) -> str:
     kept: list[list[str]] = []
     for line in lines:
         short = line[: max(words - sum(map(len, kept)), 0)]
-        ends = [i for i, word in enumerate(short, 1) if word.endswith(";")]
-        kept.append(short if len(short) == len(line) else short[: ends[-1]] if ends else _after_heading(short, line))
+        kept.append(short if len(short) == len(line) else _whole_items(short, line))
         if len(short) < len(line):
             break
     while kept and (not kept[-1] or kept[-1][-1].endswith(":")):
@@ -258,8 +258,12 @@ def cut_piece(text: str, words: int) -> str:
     return " ".join(word for line in kept for word in line)
 
 
-def _after_heading(short: list[str], line: list[str]) -> list[str]:
-    """The beginning of a line, [] where that is of its heading alone, of at most `HEADING` words."""
+def _whole_items(short: list[str], line: list[str]) -> list[str]:
+    """The beginning of a line without a part of an item, where it is a list; [] where it is of its heading alone, of at
+    most `HEADING` words."""
+    ends = [i for i, word in enumerate(line, 1) if word.endswith(";")]
+    if ends and ends[0] <= ITEM:
+        return short[: max((end for end in ends if end <= len(short)), default=0)]
     heading = next((i for i, word in enumerate(line[:HEADING], 1) if word.endswith(":")), 0)
     return short if len(short) > heading else []
 

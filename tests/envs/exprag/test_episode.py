@@ -127,7 +127,7 @@ def test_the_budget_goes_to_the_best_pieces() -> None:
     assert experience_text(RANKED, Evidence(), 8) == "(none)"
 
 
-COURSE = "Brief Hospital Course:\nMedications given: a; b c; d."
+COURSE = "Brief Hospital Course:\nMedications given: a a; b c; d."
 RECORD = f"head: Record\nLength of stay: 2 days.\n\n{COURSE}\n\nFollow up: Home."
 
 
@@ -137,17 +137,18 @@ RECORD = f"head: Record\nLength of stay: 2 days.\n\n{COURSE}\n\nFollow up: Home.
         (1, ""),
         *((n, "head: Record") for n in (2, 3, 5)),
         (6, "head: Record Length of stay: 2"),
-        *((n, "head: Record Length of stay: 2 days.") for n in (7, 8, 10, 12)),
-        *((n, "head: Record Length of stay: 2 days. Brief Hospital Course: Medications given: a;") for n in (13, 14)),
-        (15, "head: Record Length of stay: 2 days. Brief Hospital Course: Medications given: a; b c;"),
-        *((n, " ".join(RECORD.partition("\n\nFollow")[0].split())) for n in (16, 17, 18)),
-        (19, " ".join(RECORD.split())),
+        *((n, "head: Record Length of stay: 2 days.") for n in (7, 8, 10, 12, 13)),
+        *((n, "head: Record Length of stay: 2 days. Brief Hospital Course: Medications given: a a;") for n in (14, 15)),
+        (16, "head: Record Length of stay: 2 days. Brief Hospital Course: Medications given: a a; b c;"),
+        *((n, " ".join(RECORD.partition("\n\nFollow")[0].split())) for n in (17, 18, 19)),
+        (20, " ".join(RECORD.split())),
     ],
 )
 def test_a_cut_ends_with_no_heading_and_no_part_of_an_item(words: int, left: str) -> None:
     """Excerpts of real stays ended with "Discharge Diagnosis:" and with "Pneumonitis due to inhalation"."""
     assert cut_piece(RECORD, words) == left
     assert cut_piece("a b c d e f g h i j said: l", 3) == "a b c"
+    assert cut_piece(f"{'a ' * 30}; b", 3) == "a a a"
 
 
 def test_the_rule_chooses_what_most_reports_list() -> None:
