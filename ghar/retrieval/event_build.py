@@ -220,8 +220,8 @@ class _Builder:
         frame = pl.DataFrame({"value": value, "unit": self._units(rows), "label": self.labels.gather(rows["_code"])})
         both = pl.concat_str("value", "unit", separator=" ", ignore_nulls=True)
         lacking = pl.col("label").str.starts_with(f"{MEASUREMENT} - ") & pl.lit(self.units is not None)
-        shown = pl.when(pl.col("value").is_not_null()).then(both).when(lacking).then(pl.lit(NO_RESULT))
-        return frame.select(shown.alias("value"))["value"]
+        text = pl.when(pl.col("value").is_not_null()).then(both).when(lacking).then(pl.lit(NO_RESULT))
+        return frame.select(text.alias("value"))["value"]
 
     def _units(self, events: pl.DataFrame) -> pl.Series:
         """The unit of each event's value: its own, or its code's where it has a number and none."""
