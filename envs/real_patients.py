@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from ghar.config import DataConfig
 from ghar.envs.records import Records, lacks_grades
@@ -66,6 +66,12 @@ def early_refusals(
     return rule_refusals(system, variants, listed, (rule,)) if lacks_grades(data) else {}
 
 
+def early_no_numbers(data: DataConfig, system: str) -> str | None:
+    """Return why `without_rules` leaves no decisions as numbers, before any table, graph or index is read; None where
+    the patients come with grades or are not there."""
+    return _no_numbers(system) if lacks_grades(data) else None
+
+
 def without_rules(made: System[Any], records: Records, labels: Callable[[Reader], SftExamples]) -> System[Any]:
     """`made` for real patients: its rules refuse, tables do not list them, and a scripted teacher becomes label-only
     SFT on the pairs of `labels`. Unchanged for generated patients."""
@@ -80,14 +86,14 @@ def _without_rules(made: System[Any], records: Records, labels: Callable[[Reader
     own = made.training
     examples = partial(_labelled, labels) if records.config.trainer.warmup.teacher == SCRIPTED else None
     training = Training(examples=own.examples or examples, stages=own.stages, shaping=own.shaping, texts=own.texts)
-    decisions = partial(_no_decisions, made.name) if made.truth.decisions is not None else None
+    decisions = partial(_raise, _no_numbers(made.name)) if made.truth.decisions is not None else None
     return replace(
         made, fixed=fixed, refused=refused, training=training, report=replace(made.report, listed=listed),
         truth=replace(made.truth, decisions=decisions),
     )  # fmt: skip
 
 
-def _raise(reason: str) -> Policy:
+def _raise(reason: str) -> NoReturn:
     raise BadInput(reason)
 
 
@@ -96,8 +102,8 @@ def _labelled(labels: Callable[[Reader], SftExamples], reader: Reader) -> SftExa
     return replace(examples, about={**examples.about, **ABOUT})
 
 
-def _no_decisions(name: str) -> Any:
-    raise BadInput(
+def _no_numbers(name: str) -> str:
+    return (
         f"Decisions of system={name} as numbers are made from grades of the demo world, which these patients lack: "
         "train a language model with launch/train.py, or leave data.root out."
     )

@@ -6,8 +6,9 @@ imports envs.NAME; a name with a dot is imported as it stands. Nothing has to be
 settings)` beside `build`, which lists all variants, borrowed baselines too (`baseline_table.borrowed_names`), a wrong
 name in eval.variants is refused before tables are read; with `refused_variants(config, settings)`, so is one of
 `System.refused`, which it maps to the reason; with `role_names(config, settings)`, which lists the roles, so is a wrong
-one in env.reply_tokens. A room whose tasks are its own may have `drawn(records, settings) -> (task, splits)`, for
-statistics of samples that `build` would first encode.
+one in env.reply_tokens; with `refused_numbers(config, settings)`, so is what RLlib cannot learn from. A room whose
+tasks are its own may have `drawn(records, settings) -> (task, splits)`, for statistics of samples that `build` would
+first encode.
 """
 
 from __future__ import annotations
@@ -357,11 +358,14 @@ def refused_variants(config: Config) -> Mapping[str, str]:
 
 def check_variants(config: Config) -> None:
     """BadInput, with the nearest name, for an entry of eval.variants that the system has on no data, and for one that
-    `refused_variants` names. What else the data decide is left to `System.variant`."""
+    `refused_variants` names; for rllib.checkpoint as `check_numbers`. What else the data decide is left to
+    `System.variant`."""
+    if _plays_rllib(config):
+        check_numbers(config)
     if config.eval.variants is None:
         return
     own, refused = variant_names(config), refused_variants(config)
-    valid = [*(own or ()), *((RLLIB,) if config.rllib is not None and config.rllib.checkpoint is not None else ())]
+    valid = [*(own or ()), *((RLLIB,) if _plays_rllib(config) else ())]
     plain_names = list(map(_without_examples, config.eval.variants))
     for name, plain in zip(config.eval.variants, plain_names, strict=True):
         if own is not None and plain not in valid:
@@ -369,6 +373,29 @@ def check_variants(config: Config) -> None:
     for plain in plain_names:
         if plain in refused:
             raise BadInput(refused[plain])
+
+
+def _plays_rllib(config: Config) -> bool:
+    return config.rllib is not None and config.rllib.checkpoint is not None
+
+
+def no_numbers(name: str) -> str:
+    """Say that a system has no decisions as numbers."""
+    return f"system {name} shows its decisions as text alone, which RLlib does not read."
+
+
+def check_numbers(config: Config) -> None:
+    """BadInput, before any table is read, where the configured system has no decisions as numbers for these patients
+    (`GroundTruth.decisions`): where `refused_numbers(config, settings)` beside its `build` returns a reason, and for a
+    folder of envs/ without that function. Of a module of one's own without it, `build` decides."""
+    settings = config.system
+    refusal = getattr(room(settings.name, "build"), "refused_numbers", None)
+    if refusal is not None:
+        reason = refusal(config, settings)
+    else:
+        reason = None if "." in settings.name else no_numbers(settings.name)
+    if reason is not None:
+        raise BadInput(reason)
 
 
 def _without_examples(name: str) -> str:

@@ -139,7 +139,7 @@ class ExpragEpisodes:
         heading, common = ASKED[question.kind][2], common_pieces(question)
         texts = ((p, shortened(p.text, heading, common)) for p in evidence.passages)
         short = Evidence(tuple(replace(p, text=text) for p, text in texts if text))
-        kept = pieces_by_stay(short, self.spec.words)
+        kept = pieces_by_stay(short, self.spec.words, first_words)
         if question.single:
             return "\n".join(f"{n}: {piece}" for piece, n in times_advised(kept.values())) or NOTHING
         lines = [f"{n}: {text}" for n, stay in enumerate(ranked.passages, 1) for text in kept.get(stay.ident, ())]
@@ -236,17 +236,56 @@ def experience_text(ranked: Evidence, evidence: Evidence, words: int) -> str:
     return "\n".join(lines) or NOTHING
 
 
-def pieces_by_stay(evidence: Evidence, words: int) -> dict[int, list[str]]:
+HEADING = 8  # words of a heading of a report, at most
+ITEM = 24  # words of the first item of a list, with its heading, at most; a longer one is of a sentence
+
+
+def cut_piece(text: str, words: int) -> str:
+    """A piece ("heading: text") in one line, of at most `words` words: without a part of an item of a list by
+    semicolons, which may name another disease than the whole, and without a heading that nothing follows. "" where
+    nothing is left."""
+    lines = [line.split() for line in text.split("\n")]
+    if sum(map(len, lines)) <= words:
+        return " ".join(word for line in lines for word in line)
+    kept: list[list[str]] = []
+    for line in lines:
+        short = line[: max(words - sum(map(len, kept)), 0)]
+        kept.append(short if len(short) == len(line) else _whole_items(short, line))
+        if len(short) < len(line):
+            break
+    while kept and (not kept[-1] or kept[-1][-1].endswith(":")):
+        kept.pop()
+    return " ".join(word for line in kept for word in line)
+
+
+def _whole_items(short: list[str], line: list[str]) -> list[str]:
+    """The beginning of a line without a part of an item, where it is a list; [] where it is of its heading alone, of at
+    most `HEADING` words."""
+    ends = [i for i, word in enumerate(line, 1) if word.endswith(";")]
+    if ends and ends[0] <= ITEM:
+        return short[: max((end for end in ends if end <= len(short)), default=0)]
+    heading = next((i for i, word in enumerate(line[:HEADING], 1) if word.endswith(":")), 0)
+    return short if len(short) > heading else []
+
+
+def first_words(text: str, words: int) -> str:
+    """The first `words` words of a piece, in one line, for compact prompts, as base models of the demo learn them."""
+    return " ".join(text.split()[:words])
+
+
+def pieces_by_stay(
+    evidence: Evidence, words: int, cut: Callable[[str, int], str] = cut_piece
+) -> dict[int, list[str]]:
     """The pieces that fit into `words` words, by stay.
 
-    What is best overall has the first claim on the budget; the last piece that fits is cut, not dropped.
+    What is best overall has the first claim on the budget; of the last piece that fits, `cut` leaves a part.
     """
     left, kept = words, dict[int, list[str]]()
     for passage in evidence.passages:
-        text = passage.text.split()[: max(left, 0)]
-        left -= len(text)
+        text = cut(passage.text, max(left, 0))
+        left -= len(passage.text.split())
         if text:
-            kept.setdefault(passage.partition, []).append(" ".join(text))
+            kept.setdefault(passage.partition, []).append(text)
     return kept
 
 

@@ -11,7 +11,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from ghar.envs.case import Case
-from ghar.envs.exprag.episode import NOTHING, ExpragSpec, pieces_by_stay, template_of, with_direct
+from ghar.envs.exprag.episode import (
+    NOTHING,
+    ExpragSpec,
+    cut_piece,
+    first_words,
+    pieces_by_stay,
+    template_of,
+    with_direct,
+)
 from ghar.envs.exprag.report_corpus import FindExcerpts, RankReports
 from ghar.episode import Act, EpisodeGenerator, Evidence, Options, Prediction, ReasoningStep, Reply
 from ghar.llm.parsing import parse_label
@@ -32,7 +40,8 @@ class LabelEpisodes:
         self.name = template
         self.templates = load_prompts("ghar.envs.exprag", spec.prompts, with_direct(spec.prompts, template))
         # base models of the demo have learned the compact words
-        self.describe = describe or partial(outcomes_text, noun="stay" if spec.prompts == "full" else "patient")
+        compact = partial(outcomes_text, noun="patient", cut=first_words)
+        self.describe = describe or (outcomes_text if spec.prompts == "full" else compact)
 
     def episode(self, case: Case[None]) -> EpisodeGenerator:
         """Returns the label; its one step holds which stays were ranked and what their reports said."""
@@ -63,11 +72,18 @@ class LabelEpisodes:
         return Act("top", "predict", prompt, (), template.max_tokens, 0, parse, facts, Options(tuple(task.labels)))
 
 
-def outcomes_text(ranked: Evidence, evidence: Evidence, labels: Sequence[str], words: int, noun: str = "stay") -> str:
+def outcomes_text(
+    ranked: Evidence,
+    evidence: Evidence,
+    labels: Sequence[str],
+    words: int,
+    noun: str = "stay",
+    cut: Callable[[str, int], str] = cut_piece,
+) -> str:
     """Every ranked stay with its outcome, the most similar first, and below it the pieces of its report that fit into
     `words` words together with those of the others. noun: what a ranked stay is called; several may be one patient's.
     """
-    kept, lines = pieces_by_stay(evidence, words), []
+    kept, lines = pieces_by_stay(evidence, words, cut), []
     for number, stay in enumerate(ranked.passages, 1):
         lines.append(f"similar {noun} {number}, outcome: {labels[stay.partition]}")
         lines += [f"- {text}" for text in kept.get(stay.ident, ())]

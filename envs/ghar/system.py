@@ -34,7 +34,7 @@ from ghar.envs.ghar.teacher import NO_ERROR, ScriptedTeacher
 from ghar.envs.ghar.upper_bounds import ghar_ceilings
 from ghar.envs.graph_cases import CutCases
 from ghar.envs.questions import with_usual
-from ghar.envs.real_patients import early_refusals, is_real, without_rules
+from ghar.envs.real_patients import early_no_numbers, early_refusals, is_real, without_rules
 from ghar.envs.records import Records
 from ghar.envs.rollout import Corpus
 from ghar.envs.stepper import Scene
@@ -48,9 +48,10 @@ from ghar.envs.system import (
     System,
     Training,
     Variant,
+    no_numbers,
 )
 from ghar.envs.worlds.severity.world import World
-from ghar.envs.worlds.severity_grades import exact_knowledge, pointers
+from ghar.envs.worlds.severity_grades import exact_knowledge, follows, pointers
 from ghar.episode import Episode
 from ghar.llm.policy import OppositePolicy
 from ghar.rewards.compose import EpisodeReward, Reference, RewardSpec, costs, score_episode
@@ -146,6 +147,21 @@ def refused_variants(config: Config, settings: Settings) -> Mapping[str, str]:
         return {}
     listed = _listed(spec_of(config, settings), len(settings.sources) > 1)
     return early_refusals(config.data, "ghar", _possible_variants(config, settings), listed, "teacher")
+
+
+def refused_numbers(config: Config, settings: Settings) -> str | None:
+    """Say why there are no decisions as numbers: of texts, where all sources are asked, of real patients, and of labels
+    that the grades of generated ones do not decide."""
+    task = config.task.name
+    if task in (ORDERS, MEDQA) or settings.decision == "everyone":
+        return no_numbers("ghar")
+    reason = early_no_numbers(config.data, "ghar")
+    if reason is None and not follows(task):
+        reason = (
+            f"Decisions of system=ghar as numbers end with a grade, which tells no label of task={task}: choose "
+            "task=los, read, dec, kare_mortality or kare_readmission."
+        )
+    return reason
 
 
 def role_names(config: Config, settings: Settings) -> tuple[str, ...]:
@@ -285,7 +301,7 @@ def decisions(records: Records, made: System[None]) -> Decisions:
     """Navigation: what observations are made from is the truth of a generated world."""
     spec: GharSpec = made.variants[made.main].spec.spec
     assert records.world is not None  # `without_rules`: real patients have no such truth
-    knowledge = exact_knowledge(records.world, records.names, made.task.name)
+    knowledge = exact_knowledge(records.world, records.names, records.config.task.name)
     chart = Chart(knowledge, spec.max_iterations, spec.max_paths, len(made.partitions))
 
     def game(cases: Sequence[Case]) -> Any:

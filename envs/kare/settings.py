@@ -17,8 +17,9 @@ class Settings:
     open. conf/system/kare_released.yaml has the released code's numbers."""
 
     name: str = "kare"  # of the room, or a dotted module of your own
-    # who extracts triples, summarises, writes reasoning chains and criticises: scripted (fixed rules, for generated
-    # patients), engine (the model of this configuration), or the address of a server, like model@http://host:8000/v1
+    # who extracts triples, summarises, writes reasoning chains and criticises: scripted (fixed rules, which read the
+    # graph and the records, and write chains of generated patients alone), engine (the model of this configuration), or
+    # the address of a server, like model@http://host:8000/v1
     expert: str = "scripted"
     abstracts: str | None = None  # folder of abstracts, JSONL or CSV; null generates them for the demo world
     # paper; released: decay over all nodes, one theme relevance a summary; then the rows of Figure 3, and contexts of

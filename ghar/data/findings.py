@@ -13,6 +13,7 @@ from dataclasses import astuple, dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from ghar.data.cohort import Cohort, Sample
@@ -25,7 +26,7 @@ from ghar.data.readers.mimic4_columns import MIMIC4
 from ghar.data.readers.tables import columns_of, find_table
 from ghar.data.readers.units import HOUSE, SPELLINGS, unit_factors
 from ghar.data.readers.vessels import SATURATION as BLOOD_SATURATION
-from ghar.data.readers.vessels import vessel_codes
+from ghar.data.readers.vessels import SPECIMEN_TYPES, vessel_codes
 from ghar.data.readers.vitals import VARIABLES
 from ghar.data.visit_codes import Visit
 
@@ -48,9 +49,10 @@ NO_RESULT = (  # a tube that was kept ("HOLD.  DISCARD GREATER THAN 4 HOURS OLD.
 )
 LONGEST = 60  # letters of a result in words; remarks of laboratories go on for lines
 FLUIDS = (MIMIC4, "hosp/d_labitems"), (MIMIC3, "d_labitems")
-OF_BLOOD = ("VITAL/glucose", "VITAL/ph")  # copies of laboratory results among the vital signs
-SATURATION = "VITAL/oxygen saturation"  # of a finger, and copies of blood gases, which may be of venous blood
-GASES = (BLOOD_SATURATION, *vessel_codes(BLOOD_SATURATION), "LAB/O2 Sat (%)")
+# copies of laboratory results among the vital signs, and the vessel of one draw, which is that of no other's values
+NO_VALUES = ("VITAL/glucose", "VITAL/ph", *SPECIMEN_TYPES)
+SATURATION = "VITAL/oxygen saturation"  # of a finger, and copies of blood gases, which may be of a vessel unsaid
+GASES = (BLOOD_SATURATION, "LAB/O2 Sat (%)")
 ITEMS, KINDS = "items", "admissions"  # files of `record_facts`
 TEXT, NUMBER = pl.String(), pl.Float64()
 ITEM_TYPES = {"code": TEXT, "unit": TEXT, "low": NUMBER, "high": NUMBER, "fluid": TEXT}
@@ -168,7 +170,7 @@ def _values(
     A result that its source gives to no stay is one of the stay in which it was taken: of MIMIC-IV's demo 796 are such.
     sexes: of the sample's patient, by the same number.
     """
-    measured = pl.col("code").str.contains("^(LAB|VITAL|LOINC)/") & ~pl.col("code").is_in(OF_BLOOD)
+    measured = pl.col("code").str.contains("^(LAB|VITAL|LOINC)/") & ~pl.col("code").is_in(NO_VALUES)
     words = pl.col("text_value").str.strip_chars(" _.")  # "___" stands for what was taken out
     has_value = pl.col("numeric_value").is_not_null() | ~words.str.contains(NO_RESULT)
     events = cohort.scan()
@@ -237,12 +239,17 @@ def _describe_value(
     if kind == "VITAL":
         unit = VARIABLES[local].unit if local in VARIABLES and not words else None
         return 1, " ".join(part for part in (local, value, unit) if part)
-    low, high = item.range_of(sex)
+    low, high = map(_as_stored, item.range_of(sex))
     is_low = number is not None and low is not None and number < low
     is_high = number is not None and high is not None and number > high
     flag = "(low)" if is_low else "(high)" if is_high else None
     unit = None if words else item.unit
     return 0 if flag else 2, " ".join(part for part in (name, value, unit, flag) if part)
+
+
+def _as_stored(bound: float | None) -> float | None:
+    """The end of a range in the precision of `Cohort.events`: an INR of 1.1 is there 1.10000002, and not above 1.1."""
+    return None if bound is None else float(np.float32(bound))
 
 
 def _shorten(remark: str, name: str) -> str:

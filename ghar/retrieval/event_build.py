@@ -14,7 +14,7 @@ import polars as pl
 
 from ghar.data.cohort import Cohort
 from ghar.data.ranges import subject_ranges
-from ghar.data.views.events import INNATE, event_label, number_text
+from ghar.data.views.events import INNATE, MEASUREMENT, event_label, number_text
 from ghar.errors import BadInput
 from ghar.progress import progress
 from ghar.retrieval.encoders import Encoder
@@ -25,6 +25,7 @@ from ghar.storage import Strings, new_folder, read_meta, write_arrays, write_met
 PART = 1_000_000  # events in memory at once
 BATCH = 1_024  # chunks encoded at once
 VALUE = " (value: "
+NO_RESULT = "no result"  # a name such as "Hepatitis B virus surface Ag [Presence]" alone reads as a finding
 
 
 def build_event_store(
@@ -37,8 +38,9 @@ def build_event_store(
     """Open the cohort's store below `cache`, building it first where it is not there yet.
 
     encoder: None leaves out the vectors, for whoever reads rows and numbers only. units: code -> unit of those of its
-    numbers that come without one, as the cohort's own tables say; asked for when a store is built. A build is written
-    whole or not at all, keyed by cohort, encoder and layout; BadInput when a kept one is damaged.
+    numbers that come without one, as the cohort's own tables say; asked for when a store is built. With it, which is
+    for records at full length, a measurement without a value says so (`NO_RESULT`). A build is written whole or not at
+    all, keyed by cohort, encoder and layout; BadInput when a kept one is damaged.
     """
     meta = {"format": FORMAT, "cohort": _fingerprint(cohort), "encoder": encoder.key if encoder else None}
     meta |= asdict(layout) | ({} if units is None else {"units": True})
@@ -46,7 +48,7 @@ def build_event_store(
     folder = Path(cache) / f"events-{digest}"
     if not sound(folder):
         with new_folder(folder, keep=True) as temporary:
-            sizes = _Builder(cohort, encoder, layout, temporary, units() if units else {}).build()
+            sizes = _Builder(cohort, encoder, layout, temporary, units() if units else None).build()
             write_meta(temporary, meta | {"sizes": sizes})
     read_meta(folder)
     return EventStore.load(folder, layout, encoder)
@@ -78,14 +80,15 @@ def _fingerprint(cohort: Cohort) -> str:
 
 @dataclass(eq=False)
 class _Builder:
-    """The arrays being filled. units: code -> unit. values: text of a value or unit -> its number. codes: sorted; of
-    each, labels: its rows' name, indicator_of: its indicator, -1 for one that is never a number, unit_of: its unit."""
+    """The arrays being filled. units: code -> unit, as in `build_event_store`. values: text of a value or unit -> its
+    number. codes: sorted; of each, labels: its rows' name, indicator_of: its indicator, -1 for one that is never a
+    number, unit_of: its unit."""
 
     cohort: Cohort
     encoder: Encoder | None
     layout: StoreLayout
     folder: Path
-    units: Mapping[str, str]
+    units: Mapping[str, str] | None
     values: dict[str, int] = field(default_factory=dict)
     codes: pl.Enum = field(init=False)
     labels: pl.Series = field(init=False)
@@ -98,7 +101,8 @@ class _Builder:
         names = codes["description"].to_list()
         self.codes = pl.Enum(codes["code"])
         self.labels = pl.Series([event_label(c, n) for c, n in zip(codes["code"], names, strict=True)], dtype=pl.String)
-        self.unit_of = pl.Series([self.units.get(code) for code in codes["code"]], dtype=pl.String)
+        unit_of = self.units or {}
+        self.unit_of = pl.Series([unit_of.get(code) for code in codes["code"]], dtype=pl.String)
         numeric = self._timed().filter("_number").select(pl.col("code").unique())
         measured = set(numeric.collect(engine="streaming")["code"])
         indicators = sorted({name for code, name in zip(codes["code"], names, strict=True) if code in measured})
@@ -205,7 +209,7 @@ class _Builder:
         arrays["number_unit"][span] = self._numbered(self._units(numbers))
 
     def _format_values(self, rows: pl.DataFrame) -> pl.Series:
-        """The value of each row as it is shown, with its unit; null where there is none."""
+        """The value of each row as it is shown, with its unit; null where there is none to be expected."""
         value = _filled(rows["text_value"])
         if not self.layout.numbers_apart:
             finite = rows["numeric_value"].is_finite().fill_null(False)
@@ -213,9 +217,11 @@ class _Builder:
             distinct = numbers.drop_nulls().unique()
             texts = pl.Series([number_text(number) for number in distinct], dtype=pl.String)
             value = numbers.replace_strict(distinct, texts, default=None, return_dtype=pl.String).fill_null(value)
-        frame = pl.DataFrame({"value": value, "unit": self._units(rows)})
+        frame = pl.DataFrame({"value": value, "unit": self._units(rows), "label": self.labels.gather(rows["_code"])})
         both = pl.concat_str("value", "unit", separator=" ", ignore_nulls=True)
-        return frame.select(pl.when(pl.col("value").is_not_null()).then(both).alias("value"))["value"]
+        lacking = pl.col("label").str.starts_with(f"{MEASUREMENT} - ") & pl.lit(self.units is not None)
+        text = pl.when(pl.col("value").is_not_null()).then(both).when(lacking).then(pl.lit(NO_RESULT))
+        return frame.select(text.alias("value"))["value"]
 
     def _units(self, events: pl.DataFrame) -> pl.Series:
         """The unit of each event's value: its own, or its code's where it has a number and none."""

@@ -6,7 +6,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ghar.data.readers.code_families import LISTED, family_name, family_names, residual_names
+from ghar.data.readers.code_families import LISTED, earlier_titles, family_name, family_names, residual_names
 from ghar.data.readers.mimic3 import DIAGNOSIS, PROCEDURE, read_titles
 
 KIDNEY = {
@@ -32,6 +32,22 @@ def test_a_divided_code_means_one_of_the_codes_that_it_was_divided_into():
     }
     assert names_of(KIDNEY) == {"ICD9CM/585": "Kidney disease, unspecified, or another of 5 kinds"}
     assert names_of({}) == {} and names_of({"585": "x"}) == {}
+
+
+def test_codes_that_were_narrowed_in_2008_say_what_they_said_before():
+    """Beside V09.0, resistance, and a culture that is resistant to oxacillin, stood "Methicillin susceptible"."""
+    titles = {
+        "04111": "Methicillin susceptible Staphylococcus aureus in conditions classified elsewhere",
+        "48241": "Methicillin susceptible pneumonia due to Staphylococcus aureus",
+        "04112": "Methicillin resistant Staphylococcus aureus in conditions classified elsewhere",
+        "V1204": "Methicillin susceptible of another code",
+    }
+    assert dict(earlier_titles(table(titles)).rows()) == {
+        "ICD9CM/04111": "Staphylococcus aureus in conditions classified elsewhere",
+        "ICD9CM/48241": "Pneumonia due to Staphylococcus aureus",
+        "ICD9CM/04112": titles["04112"],
+        "ICD9CM/V1204": titles["V1204"],
+    }
 
 
 def test_of_many_codes_the_residual_one_stands_for_them():
@@ -69,6 +85,7 @@ def test_the_demo_has_no_diagnosis_without_a_name(mimic3_cohort, shared_data):
     names = mimic3_cohort.names()
     nameless = {code for code, name in names.items() if code.startswith("ICD9CM/") and code.endswith(f"/{name}")}
     assert not nameless
+    assert names["ICD9CM/03811"] == "Staphylococcus aureus septicemia"
     assert names["ICD9CM/585"] == "Chronic kidney disease, unspecified, or another of 7 kinds"
     assert names["ICD9CM/2765"] == "Volume depletion, unspecified or Dehydration or Hypovolemia"
     assert not [code for code, name in names.items() if code.startswith("ICD9PROC/") and code.endswith(f"/{name}")]

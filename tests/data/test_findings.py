@@ -150,6 +150,17 @@ def test_an_item_without_a_unit_has_its_range(charts: Path) -> None:
     assert sample.history[0].values == ("INR 2.4 (high)", "Glucose (urine) NEG.")
 
 
+@pytest.mark.parametrize("at_an_end", ["1.1", "0.9"])
+def test_a_result_at_an_end_of_its_range_is_neither_low_nor_high(charts: Path, at_an_end: str) -> None:
+    """Events hold 32 bits: of the MIMIC-IV demo 265 INR of 1.1 were above 1.1, and 742 numbers in all."""
+    table = charts / "hosp/labevents.csv"
+    text = table.read_text().replace("2.4,2.4,mg/dL", f"{at_an_end},{at_an_end},mg/dL").replace("0.4,1.1", "0.9,1.1")
+    table.write_text(text)
+    cohort = read_mimic4(charts)
+    sample = with_findings(make_samples(cohort, "dec", leakage="strict")[1], cohort, charts)[0]
+    assert sample.history[0].values[0] == f"Creatinine {at_an_end} mg/dL"
+
+
 def test_a_result_stands_in_the_range_of_the_patients_sex(charts: Path, tmp_path: Path) -> None:
     """A woman's hemoglobin of 12.5 was "(low)" in MIMIC-IV: the median of all results is the range of men."""
     rows = [f"{n},2,30,51222,2150-03-01 1{n}:00:00,2150-03-01 1{n}:30:00,12.5,12.5,g/dL,13.7,17.5," for n in range(3)]

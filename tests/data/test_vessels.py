@@ -12,8 +12,12 @@ import pytest
 from ghar.data.findings import lab_units, with_findings
 from ghar.data.readers.mimic3 import read_mimic3
 from ghar.data.readers.mimic4 import read_mimic4
+from ghar.data.readers.omop import read_omop
+from ghar.data.readers.omop_measurements import LABS
 from ghar.data.readers.vessels import with_vessels
+from ghar.data.readers.vitals import MIMIC_ITEMS, vitals_of_labs
 from ghar.data.tasks.stays import make_samples
+from tests.data.omop_tables import SMALL, write_omop
 
 COLUMNS = (
     "labevent_id,subject_id,hadm_id,itemid,charttime,storetime,value,valuenum,valueuom,"
@@ -67,11 +71,51 @@ def test_a_record_shows_both_and_no_arterial_range_for_a_vein(tmp_path: Path, wr
     values = set(sample.history[0].values)
     assert values == {
         "pO2 95 mm Hg", "pO2 (venous) 35 mm Hg", "Oxygen Saturation 97 %", "Oxygen Saturation (venous) 62 %",
-        "Lactate 1.1 mmol/L", "Specimen Type VEN.",
+        "Lactate 1.1 mmol/L",
     }  # fmt: skip
     assert cohort.names()["LAB/50821/venous"] == "pO2 (venous)"
     assert cohort.counts["marked.labevents.venous"] == 2
     assert lab_units(root)["LAB/50821/venous"] == "mm Hg"
+
+
+def test_no_venous_blood_among_the_vital_signs() -> None:
+    """A saturation of 70% in a vein is usual; as the patient's own it would be deadly."""
+    rows = events((1, 5, "LAB/50817", "97"), (1, 5, "LAB/50800", "ART"), (1, 6, "LAB/50817", "70"),
+                  (1, 6, "LAB/50820", "7.31"), (1, 6, "LAB/50931", "120"), (1, 6, "LAB/50800", "MIX."),
+                  (1, 7, "LAB/50820", "7.4"), (2, 6, "LOINC/11558-4", "7.2"),
+                  (2, 6, "LOINC/66746-9", "VEN."))  # fmt: skip
+    rows = rows.with_columns(numeric_value=pl.col("text_value").cast(pl.Float32, strict=False))
+    copies, counts = vitals_of_labs(rows.lazy(), LABS)
+    expected = [("VITAL/oxygen saturation", 97), ("VITAL/glucose", 120), ("VITAL/ph", 7.4)]
+    assert copies.select("code", pl.col("numeric_value").cast(pl.Float64).round(2)).rows() == expected
+    assert counts == {"added.labs.vitals": 3}
+    assert not {860, 220274} & {item for items in MIMIC_ITEMS.values() for item in items}  # charted as "Venous pH"
+
+
+GASES = """measurement_id,person_id,measurement_concept_id,measurement_date,measurement_datetime,value_as_number,\
+unit_source_value,visit_occurrence_id,measurement_source_concept_id,value_source_value
+1,1,0,2150-01-02,2150-01-02 09:00:00,,,10,2000000001,ART.
+2,1,3013502,2150-01-02,2150-01-02 09:00:00,97,%,10,,97
+3,1,40769406,2150-01-02,2150-01-02 10:00:00,,,10,,VEN.
+4,1,3013502,2150-01-02,2150-01-02 10:00:00,62,%,10,,62
+5,1,0,2150-01-02,2150-01-02 10:00:00,35,mm Hg,10,2000000002,35
+"""
+CONCEPTS = """3013502\tOxygen saturation in Blood\tLOINC\t20564-1
+40769406\tSpecimen type\tLOINC\t66746-9
+2000000001\tSpecimen Type\tmimiciv_meas_lab\t52033
+2000000002\tpO2\tmimiciv_meas_lab\t50821
+"""
+
+
+def test_venous_blood_in_omop(tmp_path: Path) -> None:
+    """MIMIC's items as concepts of its own and, by its own map, of LOINC."""
+    cohort = read_omop(write_omop(tmp_path, measurement=GASES, concept=SMALL["concept"] + CONCEPTS))
+    values = cohort.events.drop_nulls("numeric_value").filter(pl.col("code").str.contains("^(LAB|LOINC)/"))
+    assert dict(values.select("code", "numeric_value").iter_rows()) == {
+        "LOINC/20564-1": 97, "LOINC/20564-1/venous": 62, "LAB/50821/venous": 35,
+    }  # fmt: skip
+    assert cohort.names()["LOINC/20564-1/venous"] == "Oxygen saturation in Blood (venous)"
+    assert cohort.counts["marked.measurement.venous"] == 2
 
 
 @pytest.mark.slow

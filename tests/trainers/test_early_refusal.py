@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ghar.config import Config
-from ghar.envs.system import check_variants, refused_variants
+from ghar.envs.system import check_numbers, check_variants, refused_variants
 from ghar.errors import BadInput
 from ghar.launch.entry import load as configuration
 from ghar.metrics.runfolder import RunFolder
@@ -99,3 +99,31 @@ def test_others_are_not_refused(real: Path) -> None:
         config = configuration([f"system={system}", "task=read", f"eval.variants=[{','.join(names)}]"])
         check_variants(config)
         assert not refused_variants(config)
+
+
+NO_GRADES = r"as numbers are made from grades of the demo world, which these patients lack"
+TEXT_ALONE = r"system \w+ shows its decisions as text alone"
+
+
+def test_no_numbers_are_made_of_real_patients(real: Path) -> None:
+    """RLlib learns from grades: training and evaluation refuse real patients, and systems without such decisions."""
+    with pytest.raises(BadInput, match=NO_GRADES):
+        check_numbers(config_of(real, "system=ghar"))
+    for overrides in (["system=kare"], ["system=exprag"], ["system=ghar", "task=order_check"]):
+        with pytest.raises(BadInput, match=TEXT_ALONE):
+            check_numbers(config_of(real, *overrides))
+    several = ["system=ghar", "system.decision=everyone", "system.sources=[graph,past]"]
+    with pytest.raises(BadInput, match=TEXT_ALONE):
+        check_numbers(configuration(["task=los", "data=demo_four", *several]))
+    with pytest.raises(BadInput, match="tells no label of task=labels"):
+        check_numbers(configuration(["system=ghar", "task=labels", "task.labels=own.csv"]))
+    for task in ("los", "read", "dec", "kare_mortality", "kare_readmission"):
+        check_numbers(configuration(["system=ghar", f"task={task}"]))
+
+
+def test_the_policy_of_rllib_plays_no_real_patients(real: Path) -> None:
+    config = config_of(real, "system=ghar", "rllib=ppo", f"rllib.checkpoint={real}")
+    for start in (train, evaluate, show):
+        with pytest.raises(BadInput, match=NO_GRADES):
+            start(config)
+    assert not (real.parent / "run").exists()

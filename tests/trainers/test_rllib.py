@@ -104,6 +104,25 @@ def test_a_system_without_decisions_as_numbers_is_named(small_system) -> None:
         decisions_of(replace(small_system, truth=GroundTruth()))
 
 
+def test_training_on_real_patients_ends_before_a_folder_is_made(small_config, tmp_path: Path) -> None:
+    (tmp_path / "hospital").mkdir()
+    real = "+experiment=navigation", "data=mimic4", f"data.root={tmp_path}/hospital", "kg.path=own.csv"
+    with pytest.raises(BadInput, match="which these patients lack"):
+        train(small_config(*real, f"run_dir={tmp_path}/run"))
+    with pytest.raises(BadInput, match="shows its decisions as text alone"):
+        train(small_config("+experiment=navigation", "system=exprag", f"run_dir={tmp_path}/run"))
+    with pytest.raises(BadInput, match="section rllib is null"):
+        train(small_config(f"run_dir={tmp_path}/run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_rules_answer_a_task_of_two_labels(small_config) -> None:
+    """A task is named otherwise in prompts than in the configuration; a grade stood for a label where they differ."""
+    config = small_config("+experiment=navigation", "task=kare_mortality", "task.max_valid=20")
+    system = build(Records(config))
+    assert best_rule(system, decisions_of(system), config, system.cases.valid)[1] > 0
+
+
 def test_the_best_rule_beats_the_others(small_system, small_records) -> None:
     own, cases = decisions_of(small_system), small_system.cases.valid
     rule, best = best_rule(small_system, own, small_records.config, cases)

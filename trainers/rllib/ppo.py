@@ -61,7 +61,7 @@ def section(config: Config) -> RllibConfig:
 def decisions_of(system: System[Any]) -> Decisions:
     """What RLlib learns from. BadInput for a system that has no decisions as numbers."""
     if system.truth.decisions is None:
-        raise BadInput(f"system {system.name} shows its decisions as text alone, which RLlib does not read.")
+        raise BadInput(systems.no_numbers(system.name))
     return system.truth.decisions()
 
 
@@ -69,6 +69,8 @@ def train(config: Config) -> None:
     """`trainer.rl.updates` updates on the training patients; rewards on the validation patients as it goes. The
     checkpoint is of the update that was best on those; its reward on the test patients stands beside the scripted
     optimum's."""
+    section(config)
+    systems.check_numbers(config)
     ask_gate(config, lambda: of_credentialed(config))
     with occupied(Path(config.run_dir)):
         _train(config)
@@ -76,7 +78,6 @@ def train(config: Config) -> None:
 
 def _train(config: Config) -> None:
     use_cores(config.threads)
-    section(config)
     folder = RunFolder.open(Path(config.run_dir))
     folder.remove("metrics.jsonl")
     folder.write_config(as_yaml(config))

@@ -161,8 +161,8 @@ def asked_text(text: str) -> str:
 def head_text(task: Task, features: Sequence[str], stay: Stay = "hospital") -> str:
     """What is said before any patient. stay: what the records are of, from its beginning."""
     lines = [
-        f"Records of {stay} stays. Each line names what was measured and lists its values, one for each time, NaN "
-        "where there is none.",
+        f"Records of {stay} stays. Each line names what was measured and lists, for each time, the last value measured "
+        "by then, NaN where there is none.",
         f"Question: {task.question}",
         f"Possible answers: {', '.join(task.labels)}",
         "What is measured (unit; usual in adults at rest):",

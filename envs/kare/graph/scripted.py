@@ -1,9 +1,9 @@
-"""The demo world's extractor: what a model would be told to do, done by rule. Everything it says is GENERATED.
+"""The demo world's extractor: what a model would be asked to do, done by rule.
 
 From an abstract it takes the sentences of one fact that name a listed concept, as any reader could. Asked for its own
-knowledge it recites the generated world's graph: facts between listed concepts, facts that join two of them over
-another entity, and what the graph says of their course and effects, for a drug also of the course behind the proteins
-that it meets.
+knowledge it recites the configured graph: facts between listed concepts, facts that join two of them over another
+entity, and effects; of a generated graph, where all of it is GENERATED, also courses, for a drug those behind the
+proteins that it meets. It knows no patient and no world, so it extracts from a real graph for real patients, too.
 """
 
 from __future__ import annotations

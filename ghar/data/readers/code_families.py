@@ -1,10 +1,16 @@
-"""Names of codes that a dictionary lacks because they were divided or dropped before its year.
+"""Names of codes that a dictionary lacks or names otherwise, because they were divided or dropped before its year.
 
 MIMIC-III's dictionaries are of one year, its stays of twelve. Of the open demo 45 of 1,761 diagnoses have a code that
 was divided before that year, as 585 (chronic kidney disease) was into 585.1 to 585.9. Such a code means one of those
 that it was divided into, and its name says so. Of 506 procedures 2 have a code that was dropped, as 36.01 (angioplasty
 of one vessel) was. What it meant is not among its neighbours: it has the name of their residual code, "Other removal of
 coronary artery obstruction".
+
+Three codes of Staphylococcus aureus were narrowed: until 30 September 2008, before there were 038.12, 041.12 and 482.42
+for resistant ones, they were of any, and resistance was said by V09.0 beside them (ICD-9-CM, addenda of fiscal year
+2009: new codes and revised titles). No stay of MIMIC-III tells its year, so it has their earlier titles, which are true
+of all years. In stay 168233 of the open demo "Methicillin susceptible" stood beside V09.0, of a culture that is
+resistant to oxacillin.
 """
 
 from __future__ import annotations
@@ -13,7 +19,17 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import polars as pl
 
+NARROWED = ("ICD9CM/03811", "ICD9CM/04111", "ICD9CM/48241")
+NARROWED_BY = "Methicillin susceptible "
 LISTED = 4  # names at most; of more codes one name and their number
+
+
+def earlier_titles(titles: pl.DataFrame) -> pl.DataFrame:
+    """`titles` (code, description) with what the codes of `NARROWED` were called before."""
+    before = pl.col("description").str.replace(f"^{NARROWED_BY}", "")
+    before = before.str.head(1).str.to_uppercase() + before.str.slice(1)
+    narrowed = pl.col("code").is_in(NARROWED)
+    return titles.with_columns(description=pl.when(narrowed).then(before).otherwise("description"))
 
 
 def family_names(titles: pl.DataFrame, shortest: int) -> pl.DataFrame:

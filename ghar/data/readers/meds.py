@@ -52,7 +52,7 @@ from ghar.errors import BadInput
 from ghar.provenance import Provenance, signed_mark
 from ghar.seal import SEAL
 
-VERSION = "meds-8"  # part of the cache key: raise it when a rule changes
+VERSION = "meds-9"  # part of the cache key: raise it when a rule changes
 REQUIRED = {"subject_id": pl.Int64(), "time": TIME, "code": pl.String()}
 OPTIONAL = {"numeric_value": pl.Float32(), "text_value": pl.String()}
 RECORDED = ("recorded", "storetime", "result_time")  # columns that say when a fact became known
@@ -249,8 +249,8 @@ def _understood(some: pl.DataFrame, meanings: pl.DataFrame) -> tuple[pl.DataFram
     clinical = pl.col("kind").is_not_null() | (pl.col("role") != "plain") | pl.col("code").str.contains(CLINICAL)
     about = meanings.select("source", "role", _code="code", _unit="unit", _clinical=clinical, _kind="kind")
     some = some.join(about, left_on="code", right_on="source", how="left", maintain_order="left")
-    unit_columns = [pl.col("unit")] if "unit" in some.columns else []
-    unit = pl.coalesce(*(pl.when(u != "").then(u) for u in unit_columns), "_unit")
+    written = [pl.col("unit").str.strip_chars()] if "unit" in some.columns else []
+    unit = pl.coalesce(*(pl.when(u != "").then(u) for u in written), "_unit")
     recorded_columns = [pl.col(name) for name in RECORDED if name in some.columns]
     ordered = {kind: column for kind, column in NUMBERS.items() if column in some.columns}
     numbers = [pl.when(pl.col("_kind") == kind).then(rank(column)) for kind, column in ordered.items()]

@@ -162,7 +162,7 @@ def _by_shape(source: str, rules: Iterable[CodeRule]) -> tuple[str, str | None, 
             parts["icd"] = parts["icd"].replace(".", "").strip().upper()
         if "drug" in parts:
             parts["drug"] = parts["drug"].strip().lower()
-        unit = parts.get("unit", "")
+        unit = parts.get("unit", "").strip()
         code = source if rule.code is None else rule.code.format(**parts)
         return code, rule.kind, None if unit in NO_UNIT else unit, rule.role, True
     return source, None, None, "plain", False

@@ -4,8 +4,8 @@ One pass per table. A row is kept, or dropped by a rule that is named and counte
 whose rules for admissions, ICU stays and drugs' names hold here too. What is different in MIMIC-III:
 
 codes          all diagnoses and procedures are ICD-9, known from the discharge on (trap 2). A code that the dictionary
-               lacks is named by those that it was divided into, a dropped procedure by the residual code beside it
-               (code_families.py).
+               lacks is named by those that it was divided into, a dropped procedure by the residual code beside it,
+               and three that were narrowed in 2008 as before (code_families.py).
 prescriptions  have dates only: the time is the day's midnight, as in the source, and a drug counts as known at the last
                second of that day (trap 3), at discharge where there is no date.
 labevents      say when a sample was drawn and not when its result was stored: `recorded` is the former, so a cut by
@@ -23,7 +23,7 @@ from pathlib import Path
 import polars as pl
 
 from ghar.data.cohort import Cohort
-from ghar.data.readers.code_families import family_names, residual_names
+from ghar.data.readers.code_families import earlier_titles, family_names, residual_names
 from ghar.data.readers.columns import open_declared
 from ghar.data.readers.deaths import deaths_after_discharge
 from ghar.data.readers.events import (
@@ -65,7 +65,7 @@ from ghar.data.readers.vitals import MIMIC_LABS, mimic_charts, vital_names, vita
 from ghar.progress import progress
 
 DIAGNOSIS, PROCEDURE = 3, 2  # characters of the shortest code
-VERSION = "mimic3-9"  # part of the cache key: raise it when a rule changes
+VERSION = "mimic3-10"  # part of the cache key: raise it when a rule changes
 TABLES = (
     "patients",
     "admissions",
@@ -193,7 +193,7 @@ def tables_read(charts: bool, more: Sequence[str] = ()) -> list[str]:
 
 def read_titles(root: Path) -> list[pl.DataFrame]:
     """Names of the codes of diagnoses and of procedures."""
-    return [_titles(root, "diagnoses_icd", "ICD9CM"), _titles(root, "procedures_icd", "ICD9PROC")]
+    return [earlier_titles(_titles(root, "diagnoses_icd", "ICD9CM")), _titles(root, "procedures_icd", "ICD9PROC")]
 
 
 def _titles(root: Path, name: str, vocabulary: str) -> pl.DataFrame:

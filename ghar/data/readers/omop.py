@@ -49,12 +49,13 @@ from ghar.data.readers.omop_visits import (
     read_visits,
 )
 from ghar.data.readers.tables import SourceTable, find_table, sift_large
+from ghar.data.readers.vessels import VENOUS, count_venous, venous_titles, with_vessels
 from ghar.data.readers.vitals import vital_names, vitals_of_labs
 from ghar.data.visit_codes import kinds_of
 from ghar.errors import BadInput
 from ghar.progress import progress
 
-VERSION = "omop-1"  # part of the cache key: raise it when a rule changes
+VERSION = "omop-2"  # part of the cache key: raise it when a rule changes
 REQUIRED = ("person", "visit_occurrence", "condition_occurrence", "concept")
 FACTS = {  # table -> beginnings of the columns of its concepts and of its dates
     "condition_occurrence": ("condition", "condition_start"),
@@ -114,12 +115,12 @@ def _read(root: Path, name: str, charts: bool, work: Path) -> Cohort:
             parts.append(events)
             counts |= part_counts
         advance()
-        events = in_order(parts, work)
-        names = [vital_names(), COMMON_NAMES, concept_names(concepts, list(FACTS))]
+        events = in_order(parts, work, with_vessels)
+        counts |= count_venous(events, "measurement")
+        names = concept_names(concepts, list(FACTS))
+        names = [vital_names(), COMMON_NAMES, names, venous_titles(names)]
         codes, part_counts = code_table(events, names, OWN_NAMES)
-        parents = parents_of(root, concepts, above)
-        codes = _with_kinds(codes, kinds).drop("parents").join(parents, on="code", how="left", maintain_order="left")
-        codes = codes.with_columns(pl.col("parents").fill_null([]))
+        codes = _with_parents(_with_kinds(codes, kinds), parents_of(root, concepts, above))
         advance()
     counts |= {"absent.concept_ancestor": 1} if find_table(root, "concept_ancestor") is None else {}
     return Cohort(name, events, codes, visits, counts=counts | part_counts)
@@ -208,6 +209,14 @@ def _with_codes(rows: pl.LazyFrame, table: SourceTable, name: str, concepts: pl.
 
 def _codes_in(events: pl.DataFrame | pl.LazyFrame) -> list[str]:
     return events.lazy().select(pl.col("code").unique()).collect(engine="streaming")["code"].to_list()
+
+
+def _with_parents(codes: pl.DataFrame, parents: pl.DataFrame) -> pl.DataFrame:
+    """`Cohort.codes` with their parents; a venous code has those of its item."""
+    item = pl.when(pl.col("code").is_in(VENOUS)).then(pl.col("code").str.extract("^([^/]*/[^/]*)")).otherwise("code")
+    codes = codes.drop("parents").with_columns(_item=item)
+    codes = codes.join(parents.rename({"code": "_item"}), on="_item", how="left", maintain_order="left").drop("_item")
+    return codes.with_columns(pl.col("parents").fill_null([]))
 
 
 def _with_kinds(codes: pl.DataFrame, kinds: Mapping[str, str | None]) -> pl.DataFrame:

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+MEASUREMENT = "measurement"
 TYPES: Mapping[str, str] = {  # vocabulary of a code -> type in its row; others show their vocabulary
     **dict.fromkeys(("ICD9CM", "ICD10CM", "CCSCM", "EICU_DIAGNOSIS", "SNOMED"), "condition"),
     **dict.fromkeys(("ICD9PROC", "ICD10PCS", "CCSPROC", "EICU_TREATMENT", "CPT4", "HCPCS"), "procedure"),
     **dict.fromkeys(("DRUG", "ATC", "RxNorm", "NDC"), "drug"),
-    **dict.fromkeys(("LAB", "VITAL", "LOINC"), "measurement"),
+    **dict.fromkeys(("LAB", "VITAL", "LOINC"), MEASUREMENT),
     **dict.fromkeys(("ICU_ADMISSION", "Visit", "HOSPITAL_ADMISSION", "HOSPITAL_DISCHARGE"), "visit"),
     **dict.fromkeys(("GENDER", "AGE", "Gender", "Race", "Ethnicity", "MEDS_BIRTH"), "demographic"),
     "MEDS_DEATH": "death",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ghar.envs.exprag.dischargeqa import DischargeQuestion, question_case
-from ghar.envs.exprag.episode import ExpragEpisodes, ExpragSpec, experience_text, exprag_scene
+from ghar.envs.exprag.episode import ExpragEpisodes, ExpragSpec, cut_piece, experience_text, exprag_scene
 from ghar.envs.exprag.flare import flare, tentative
 from ghar.envs.exprag.report_corpus import FindExcerpts, RankReports
 from ghar.envs.exprag.rule import chosen, listed_share, majority_of_experiences
@@ -125,6 +125,30 @@ def test_the_budget_goes_to_the_best_pieces() -> None:
         "similar stay 1:", "- past medical history: - Gout", "similar stay 2:", "- discharge diagnosis: Sepsis",
     ]  # fmt: skip
     assert experience_text(RANKED, Evidence(), 8) == "(none)"
+
+
+COURSE = "Brief Hospital Course:\nMedications given: a a; b c; d."
+RECORD = f"head: Record\nLength of stay: 2 days.\n\n{COURSE}\n\nFollow up: Home."
+
+
+@pytest.mark.parametrize(
+    ("words", "left"),
+    [
+        (1, ""),
+        *((n, "head: Record") for n in (2, 3, 5)),
+        (6, "head: Record Length of stay: 2"),
+        *((n, "head: Record Length of stay: 2 days.") for n in (7, 8, 10, 12, 13)),
+        *((n, "head: Record Length of stay: 2 days. Brief Hospital Course: Medications given: a a;") for n in (14, 15)),
+        (16, "head: Record Length of stay: 2 days. Brief Hospital Course: Medications given: a a; b c;"),
+        *((n, " ".join(RECORD.partition("\n\nFollow")[0].split())) for n in (17, 18, 19)),
+        (20, " ".join(RECORD.split())),
+    ],
+)
+def test_a_cut_ends_with_no_heading_and_no_part_of_an_item(words: int, left: str) -> None:
+    """Excerpts of real stays ended with "Discharge Diagnosis:" and with "Pneumonitis due to inhalation"."""
+    assert cut_piece(RECORD, words) == left
+    assert cut_piece("a b c d e f g h i j said: l", 3) == "a b c"
+    assert cut_piece(f"{'a ' * 30}; b", 3) == "a a a"
 
 
 def test_the_rule_chooses_what_most_reports_list() -> None:

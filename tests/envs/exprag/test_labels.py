@@ -180,7 +180,7 @@ FOUND = Evidence(PIECES)
 
 def test_every_outcome_is_shown_and_pieces_as_far_as_they_fit() -> None:
     assert outcomes_text(RANKED, FOUND, TASK.labels, 4).splitlines() == [
-        "similar stay 1, outcome: high", "- course:", "similar stay 2, outcome: low", "- course: Walked home.",
+        "similar stay 1, outcome: high", "similar stay 2, outcome: low", "- course: Walked home.",
         "similar stay 3, outcome: low",
     ]  # fmt: skip
     assert outcomes_text(Evidence(), Evidence(), TASK.labels, 4) == "(none)"

@@ -61,6 +61,11 @@ def test_pieces_hold_what_they_should_and_only_examples_their_answer() -> None:
     assert TASK.question in head and "heart rate (beats/min; 60 to 100)" in head and head.count("mmHg") == 0
 
 
+def test_the_head_says_that_values_are_carried_forward() -> None:
+    """Of a stay whose monitors were off on the second day each line repeated the first day's value as if measured."""
+    assert "lists, for each time, the last value measured by then, NaN where there is none." in HEAD
+
+
 def test_the_head_names_the_stays_that_the_records_are_of() -> None:
     """eICU's ICU stays stood as "hospital stays" above "Will this patient die in this ICU stay?"."""
     assert HEAD.startswith("Records of hospital stays. ")
