@@ -42,6 +42,13 @@ def test_full_view():
     assert (got.dropped_visits, got.dropped_codes) == (0, 0)
 
 
+def test_the_last_value_may_end_with_a_stop():
+    """Records of MIMIC-IV ended with "Specimen Type VEN..", "Protein (urine) NEG.." and the like."""
+    for last in ("Protein (urine) NEG.", "Protein (urine) NEG"):
+        text = view((replace(VISITS[0], values=("Creatinine 2.4 mg/dL (high)", last)),), "full", 99).text
+        assert text.endswith("Newest values: Creatinine 2.4 mg/dL (high); Protein (urine) NEG.")
+
+
 def test_compact_view_has_no_dates_and_no_procedures():
     assert view(VISITS, "compact", 99).text == "before: a\nnow: disease b; disease c; drug y; drug z"
 

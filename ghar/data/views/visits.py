@@ -165,7 +165,7 @@ def _describe_visit(visit: Visit, names: Mapping[str, _CodeNames]) -> str:
     lists = zip(("Conditions", "Procedures", "Medications"), KIND_NAMES, strict=True)
     parts = [f"{title}: {names[kind].listed(codes)}." for title, kind in lists if (codes := getattr(visit, kind))]
     if visit.values:
-        parts.append(f"Newest values: {'; '.join(visit.values)}.")
+        parts.append(f"Newest values: {'; '.join(visit.values).removesuffix('.')}.")
     head = ", ".join(part for part in (str(visit.start.date()) if visit.dated else "", visit.about) if part)
     sentences = " ".join(parts) or f"{_nothing(visit, 'nothing recorded')}."
     return f"{f'({head})' if head else ''}: {sentences}"
