@@ -244,26 +244,40 @@ def cut_piece(text: str, words: int) -> str:
     """A piece ("heading: text") in one line, of at most `words` words: without a part of an item of a list by
     semicolons, which may name another disease than the whole, and without a heading that nothing follows. "" where
     nothing is left."""
-    lines = [line.split() for line in text.split("\n")]
-    if sum(map(len, lines)) <= words:
-        return " ".join(word for line in lines for word in line)
     kept: list[list[str]] = []
-    for line in lines:
-        short = line[: max(words - sum(map(len, kept)), 0)]
-        kept.append(short if len(short) == len(line) else _whole_items(short, line))
-        if len(short) < len(line):
+    for line in _unwrapped(text):
+        left = words - sum(map(len, kept))
+        kept.append(line if len(line) <= left else _whole_items(line[: max(left, 0)], line))
+        if len(line) > left:
+            while kept and (not kept[-1] or _is_heading(kept[-1])):
+                kept.pop()
             break
-    while kept and (not kept[-1] or kept[-1][-1].endswith(":")):
-        kept.pop()
     return " ".join(word for line in kept for word in line)
 
 
+def _unwrapped(text: str) -> list[list[str]]:
+    """The words of each line; a line that begins with a small letter goes on where the one before it was broken."""
+    lines: list[list[str]] = []
+    for line in filter(None, map(str.split, text.split("\n"))):
+        if lines and line[0][0].islower():
+            lines[-1] += line
+        else:
+            lines.append(line)
+    return lines
+
+
+def _is_heading(line: list[str]) -> bool:
+    return len(line) <= HEADING and line[-1].endswith(":")
+
+
 def _whole_items(short: list[str], line: list[str]) -> list[str]:
-    """The beginning of a line without a part of an item, where it is a list; [] where it is of its heading alone, of at
-    most `HEADING` words."""
+    """The beginning of a line without a part of an item, where it is a list, and without headings at its end; [] where
+    it is of its own heading alone, of at most `HEADING` words."""
     ends = [i for i, word in enumerate(line, 1) if word.endswith(";")]
     if ends and ends[0] <= ITEM:
         return short[: max((end for end in ends if end <= len(short)), default=0)]
+    while short and short[-1].endswith(":"):
+        short = short[:-1]
     heading = next((i for i, word in enumerate(line[:HEADING], 1) if word.endswith(":")), 0)
     return short if len(short) > heading else []
 

@@ -7,7 +7,7 @@ of them are found as pieces of reports are, and each stands below the right answ
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from ghar.data.readers.notes import Notes
 from ghar.envs.case import Case
 from ghar.envs.exprag.corpus import encoder_of, finder_of, ranker_encoder
-from ghar.envs.exprag.episode import NOTHING, pieces_by_stay
+from ghar.envs.exprag.episode import NOTHING, cut_piece, first_words, pieces_by_stay
 from ghar.envs.exprag.label_episode import LabelEpisodes
 from ghar.envs.exprag.label_system import Experience, build_label_system, check_label_settings
 from ghar.envs.exprag.report_corpus import ReportCorpus
@@ -35,12 +35,13 @@ def build_exam(records: Records, settings: Settings) -> System[None]:
     check_label_settings(settings, records.config.task.name)
     if settings.ranker not in ("text", "uniform"):
         raise BadInput(f"system.ranker={settings.ranker} reads codes, and questions have none: leave it out.")
+    cut = cut_piece if records.config.env.prompts == "full" else first_words
     experience = Experience(
         corpus=_corpus(records, settings),
         noun="questions",
         cases=partial(plain_question_cases, records),
         rule=partial(answer_of_similar, usual=_usual(records.train_labels)),
-        episodes=partial(LabelEpisodes, template="exam", describe=answers_text),
+        episodes=partial(LabelEpisodes, template="exam", describe=partial(answers_text, cut=cut)),
     )
     return build_label_system(records, settings, experience)
 
@@ -62,10 +63,12 @@ def answer_of_similar(act: Act, usual: int) -> str:
     return f"answer: {labels[max(range(len(labels)), key=lambda i: (likeness[i], i == usual, -i))]}"
 
 
-def answers_text(ranked: Evidence, evidence: Evidence, labels: Sequence[str], words: int) -> str:
+def answers_text(
+    ranked: Evidence, evidence: Evidence, labels: Sequence[str], words: int, cut: Callable[[str, int], str]
+) -> str:
     """Every similar question's answer, the most similar first, and below it the pieces of the question that fit into
     `words` words together with those of the others."""
-    kept, lines = pieces_by_stay(evidence, words), []
+    kept, lines = pieces_by_stay(evidence, words, cut), []
     for number, question in enumerate(ranked.passages, 1):
         lines.append(f"similar question {number}, right answer: {question.text}")
         lines += [f"- {text}" for text in kept.get(question.ident, ())]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import gc
+import pickle
+import weakref
 from typing import Any
 
 import pytest
@@ -91,8 +94,33 @@ def test_a_copy_computes_with_its_own_weights():
 
 def test_it_can_be_undone_and_stays_out_of_what_is_written():
     model = tiny("llama")
-    names = list(model.state_dict())
+    names, kinds = list(model.state_dict()), [type(module) for module in model.modules()]
     keep_less(model)
-    assert list(model.state_dict()) == names
+    keep_less(model)
+    assert list(model.state_dict()) == names and [type(module) for module in model.modules()] != kinds
+    twin, ids = pickle.loads(pickle.dumps(model)), torch.randint(1, 50, (1, 5))
+    assert torch.equal(model(input_ids=ids).logits, twin(input_ids=ids).logits)
     keep_less(model, less=False)
-    assert not any("forward" in module.__dict__ for module in model.modules())
+    assert [type(module) for module in model.modules()] == kinds
+
+
+def test_a_model_that_is_dropped_is_gone_at_once():
+    """Weights that wait for the garbage collector, which counts objects and not bytes, stand beside the next ones."""
+    model = tiny("llama")
+    keep_less(model)
+    weights = [weakref.ref(layer.mlp.down_proj.weight) for layer in model.model.layers]
+    gc.disable()
+    try:
+        del model
+        assert not any(weight() is not None for weight in weights)
+    finally:
+        gc.enable()
+
+
+def test_a_second_derivative_is_refused():
+    model = tiny("llama")
+    keep_less(model)
+    loss = model(input_ids=torch.randint(1, 50, (1, 5)), use_cache=False).logits.pow(2).sum()
+    first = torch.autograd.grad(loss, model.model.layers[0].mlp.gate_proj.weight, create_graph=True)[0]
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        first.sum().backward()

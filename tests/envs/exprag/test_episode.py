@@ -151,6 +151,25 @@ def test_a_cut_ends_with_no_heading_and_no_part_of_an_item(words: int, left: str
     assert cut_piece(f"{'a ' * 30}; b", 3) == "a a a"
 
 
+VIGNETTE = "Laboratory studies of a man of 60 years who was found at home show: Hemoglobin: 10 Leukocytes: 9000 of all"
+
+
+def test_a_colon_within_a_line_costs_its_own_word_alone() -> None:
+    words = VIGNETTE.split()
+    for number in range(1, len(words)):
+        short = words[:number]
+        while short[-1].endswith(":"):
+            short.pop()
+        assert cut_piece(VIGNETTE, number) == " ".join(short)
+
+
+def test_an_item_goes_on_in_a_line_that_begins_with_a_small_letter() -> None:
+    wrapped = "Discharge Diagnosis: Sepsis; Pneumonitis due to\ninhalation of food; Gout\nCourse: He rested."
+    assert cut_piece(wrapped, 6) == cut_piece(wrapped, 8) == "Discharge Diagnosis: Sepsis;"
+    assert cut_piece(wrapped, 9) == "Discharge Diagnosis: Sepsis; Pneumonitis due to inhalation of food;"
+    assert cut_piece(wrapped, 11) == " ".join(wrapped.split("\nC")[0].split())
+
+
 def test_the_rule_chooses_what_most_reports_list() -> None:
     assert chosen(QUESTION, FOUND) == 0b001  # gout is only history where the list is known, asthma only treated
     assert listed_share("Sepsis", QUESTION, FOUND) == 1 and listed_share("Gout", QUESTION, FOUND) == 0

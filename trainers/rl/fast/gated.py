@@ -8,11 +8,12 @@ Numbers are the same to the last bit.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 # whose feed-forward is: down_proj(act_fn(gate_proj(x)) * up_proj(x))
 GATED = ("LlamaMLP", "MistralMLP", "Qwen2MLP", "Qwen3MLP", "GemmaMLP", "Gemma2MLP", "Gemma3MLP", "GraniteMLP")
@@ -22,22 +23,39 @@ def keep_less(model: nn.Module, less: bool = True) -> None:
     """Let every gated feed-forward of `model` keep two tensors. less: False for a model whose layers are recomputed,
     which keep none; it undoes an earlier call."""
     for module in model.modules():
-        if type(module).__name__ in GATED:
-            module.__dict__.pop("forward", None)
-            if less:
-                module.__dict__["forward"] = partial(_forward, module)
+        own = type(module)
+        plain = own.__bases__[1] if isinstance(module, _KeepsLess) else own
+        if plain.__name__ in GATED:
+            module.__class__ = _lessened(plain) if less else plain  # the same object, found under its name
 
 
-def _forward(layer: Any, x: Tensor) -> Tensor:
-    if not torch.is_grad_enabled():
-        return type(layer).forward(layer, x)
-    gate, up = layer.gate_proj(x), layer.up_proj(x)
-    if not gate.requires_grad or not up.requires_grad:
-        return layer.down_proj(layer.act_fn(gate) * up)
-    product = _Product.apply(gate, up, layer.act_fn)
-    again = partial(_again, gate.detach(), up.detach(), layer.act_fn)
-    with torch.autograd.graph.saved_tensors_hooks(partial(_packed, _storage(product), again), _unpacked):
-        return layer.down_proj(product)
+class _KeepsLess:
+    """Stands before a feed-forward of transformers among the bases of a class."""
+
+    def forward(self: Any, x: Tensor) -> Tensor:
+        if not torch.is_grad_enabled():
+            return super().forward(x)  # type: ignore[misc]
+        gate, up = self.gate_proj(x), self.up_proj(x)
+        if not gate.requires_grad or not up.requires_grad:
+            return self.down_proj(self.act_fn(gate) * up)
+        product: Any = _Product.apply(gate, up, self.act_fn)
+        again = partial(_again, gate.detach(), up.detach(), self.act_fn)
+        with torch.autograd.graph.saved_tensors_hooks(partial(_packed, _storage(product), again), _unpacked):
+            return self.down_proj(product)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Copy and pickle by the class of transformers: this one is made while a program runs."""
+        return _empty, (type(self).__bases__[1],), self.__dict__
+
+
+@cache
+def _lessened(plain: type) -> type:
+    return type(plain.__name__, (_KeepsLess, plain), {})
+
+
+def _empty(plain: type) -> Any:
+    lessened = _lessened(plain)
+    return lessened.__new__(lessened)
 
 
 class _Product(torch.autograd.Function):
@@ -50,6 +68,7 @@ class _Product(torch.autograd.Function):
         return act(gate) * up
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *above: Tensor) -> tuple[Tensor | None, ...]:
         gate, up = (tensor.detach().requires_grad_() for tensor in ctx.saved_tensors)
         with torch.enable_grad():
