@@ -22,6 +22,7 @@ GATED = ("LlamaMLP", "MistralMLP", "Qwen2MLP", "Qwen3MLP", "GemmaMLP", "Gemma2ML
 def keep_less(model: nn.Module, less: bool = True) -> None:
     """Let every gated feed-forward of `model` keep two tensors. less: False for a model whose layers are recomputed,
     which keep none; it undoes an earlier call."""
+    module: Any
     for module in model.modules():
         own = type(module)
         plain = own.__bases__[1] if isinstance(module, _KeepsLess) else own
@@ -49,11 +50,11 @@ class _KeepsLess:
 
 
 @cache
-def _lessened(plain: type) -> type:
+def _lessened(plain: Any) -> Any:
     return type(plain.__name__, (_KeepsLess, plain), {})
 
 
-def _empty(plain: type) -> Any:
+def _empty(plain: Any) -> Any:
     lessened = _lessened(plain)
     return lessened.__new__(lessened)
 
