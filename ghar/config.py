@@ -124,6 +124,8 @@ class TaskConfig:
             "dec",
             "kare_mortality",
             "kare_readmission",
+            "los_24h",
+            "mortality_24h",  # asked after a stay's first day (ghar/data/tasks/first_day.py)
             "series_mortality",
             "series_readmission",
             "series_los",

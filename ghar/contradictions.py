@@ -9,8 +9,8 @@ from ghar.config import Config
 from ghar.privacy import plain_values, secret_in
 
 STAY_TASKS = (
-    "los", "read", "dec", "kare_mortality", "kare_readmission", "series_mortality", "series_readmission", "series_los",
-    "series_dec",
+    "los", "read", "dec", "kare_mortality", "kare_readmission", "los_24h", "mortality_24h", "series_mortality",
+    "series_readmission", "series_los", "series_dec",
 )  # fmt: skip
 
 TEXTS = {"medqa": "a file of MedQA (jsonl or jsonl.gz)", "summary": "a csv file of ACI-BENCH or MIMIC-IV-Ext-BHC"}

@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from ghar.data.cohort import Cohort
+from ghar.data.tasks.first_day import FIRST_DAY
 from ghar.data.tasks.visits import EHRSHOT
 from ghar.envs.case import Case
 from ghar.envs.ehr_rag.code_vectors import fit_code_vectors
@@ -101,12 +102,13 @@ def _encoder(records: Records) -> Encoder:
 def clock_for(leakage: str, task: str) -> Clock:
     """What an event's time is compared by.
 
-    EHRSHOT's tasks, and label files, ask within a stay: codes of the admission day that were given at the discharge are
-    not known there, also where leakage=paper lets other tasks see the stay that they ask about.
+    EHRSHOT's tasks, those after a stay's first day, and label files ask within a stay: codes of the admission day that
+    were given at the discharge are not known there, also where leakage=paper lets other tasks see the stay that they
+    ask about.
     """
     if leakage == "strict":
         return "recorded"
-    return "known" if task in (*EHRSHOT, "labels") else "time"
+    return "known" if task in (*EHRSHOT, *FIRST_DAY, "labels") else "time"
 
 
 @dataclass(eq=False)

@@ -100,11 +100,13 @@ CLINICAL_COURSE = Theme(
 _OF_TASK = {
     "dec": MORTALITY,
     "kare-mortality": MORTALITY,
+    "mortality-24h": MORTALITY,
     "read": READMISSION,
     "kare-readmission": READMISSION,
     "guo-readmission": READMISSION,
     "los": LENGTH_OF_STAY,
     "guo-los": LENGTH_OF_STAY,
+    "los-24h": LENGTH_OF_STAY,
     "new-acutemi": CLINICAL_COURSE,
     "lab-anemia": CLINICAL_COURSE,
 }

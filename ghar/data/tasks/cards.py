@@ -121,6 +121,25 @@ CARDS: dict[str, TaskCard] = {
         ("survives the next 24 hours", "dies within the next 24 hours"),
         "Death within a day is rare. Answer 1 only where the record shows that life is in immediate danger.",
     ),
+    "los_24h": TaskCard(
+        "Length of a stay after its first day",
+        "Operational outcomes",
+        "How many days will this stay last in all?",
+        "findings, treatments and events that keep a patient in for many days",
+        "findings, treatments and events of a patient who can leave after another day",
+        ("1 day", *(f"{days} days" for days in range(2, 8)), "8 to 14 days", "more than 14 days"),
+        "Count whole days from the beginning of the stay, of which one has passed. Choose 7 or 8 only where severe "
+        "illness, a major operation or a complication speaks for it.",
+    ),
+    "mortality_24h": TaskCard(
+        "Death in this stay",
+        "Mortality",
+        "Will the patient die before this stay ends?",
+        "organ failure, shock, life support and grave illness on the first day",
+        "findings and treatments of a patient who is stable or recovering on the first day",
+        ("leaves alive", "dies in this stay"),
+        "Most patients leave alive. Answer 1 only where the first day shows an immediate danger to life.",
+    ),
     "kare_mortality": TaskCard(
         "Death in the next visit",
         "Mortality",

@@ -110,15 +110,19 @@ def dec_task(stay: Stay = "hospital") -> Task:
 
 def _los(visits: pl.DataFrame, leakage: Leakage) -> pl.DataFrame:
     """Rows to predict: visit_id, predicted_at, shown_until (strict), label."""
-    days = (pl.col("end") - pl.col("start")).dt.total_days()
-    label = pl.when(days > 14).then(9).when(days > 7).then(8).otherwise(days)
     return visits.filter(pl.col("end").is_not_null()).select(
         "visit_id",
-        predicted_at=_alive_until("end") if leakage == "paper" else pl.col("start"),
+        predicted_at=alive_until("end") if leakage == "paper" else pl.col("start"),
         shown_until=_before_end(pl.col("start")),
-        label=label.cast(pl.Int64),
-        outcome_at=_alive_until("end"),
+        label=days_class().cast(pl.Int64),
+        outcome_at=alive_until("end"),
     )
+
+
+def days_class() -> pl.Expr:
+    """The class of a stay's length in whole days: 0 to 7, 8 for 8 to 14, 9 for more."""
+    days = (pl.col("end") - pl.col("start")).dt.total_days()
+    return pl.when(days > 14).then(9).when(days > 7).then(8).otherwise(days)
 
 
 def _read(visits: pl.DataFrame, window_days: int, legacy_order: bool, anchor: Anchor) -> pl.DataFrame:
@@ -189,7 +193,7 @@ def ordered_within(visits: pl.DataFrame) -> list[str]:
     return ["subject_id", "group"] if "group" in visits.columns else ["subject_id"]
 
 
-def _alive_until(end: str) -> pl.Expr:
+def alive_until(end: str) -> pl.Expr:
     """The end of a stay, or the death before it: nothing is predicted of the dead."""
     return pl.min_horizontal(end, pl.when("died").then("death_time"))
 

@@ -1,5 +1,6 @@
-"""The task that task=... names, for systems that read visits of codes: GHAR's, KARE's, EHRSHOT's, any label file, and a
-task of the user's own: task=PACKAGE.MODULE with `TASK` and `labels(cohort)` (docs/extending.md)."""
+"""The task that task=... names, for systems that read visits of codes: GHAR's, KARE's, EHRSHOT's, two that are asked
+after a stay's first day, any label file, and a task of the user's own: task=PACKAGE.MODULE with `TASK` and
+`labels(cohort)` (docs/extending.md)."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from ghar.data.cohort import Cohort, Sample, Task
 from ghar.data.mapping import CodeMap
 from ghar.data.tasks.ehrshot import TASKS, before_death, ehrshot_labels, require_labels
 from ghar.data.tasks.eligible import eligible
+from ghar.data.tasks.first_day import FIRST_DAY, first_day_samples
 from ghar.data.tasks.label_files import label_file_task, located
 from ghar.data.tasks.labelled import labelled_samples
 from ghar.data.tasks.next_visit import SIZE, NextVisitTask, complete_visits, mimic4_sample, next_visit_samples
@@ -31,7 +33,7 @@ HORIZONS = {
     "lab_anemia": timedelta(minutes=1),
 }  # fmt: skip
 EHRSHOT = ("guo_los", "guo_readmission", "new_acutemi", "lab_anemia")
-VISIT_TASKS = ("los", "read", "dec", "kare_mortality", "kare_readmission", *EHRSHOT)
+VISIT_TASKS = ("los", "read", "dec", "kare_mortality", "kare_readmission", *FIRST_DAY, *EHRSHOT)
 # of `labels(cohort)` of a task of the user's own
 COLUMNS = {"subject_id": pl.Int64, "prediction_time": pl.Datetime("us"), "label": pl.Int64}
 
@@ -59,6 +61,8 @@ def read_task(cohort: Cohort, data: DataConfig, task: TaskConfig, code_map: Code
     elif task.name == "labels":
         task = located(task, data)
         counts = _uncounted(cohort, task)
+    elif task.name in FIRST_DAY:
+        counts = {f"left out, {rule}": n for rule, n in first_day_samples(cohort, task.name)[2].items()}
     about, samples = visit_samples(cohort, task, data.leakage, labels)
     samples, left_out = eligible(samples, cohort, task.stays, data.root)
     samples = _drawn_next_visits(samples, task) if task.draw == "kare" else drawn(samples, cohort, task)
@@ -103,7 +107,7 @@ def visit_samples(
     """The task and its samples as configured.
 
     labels: of one of EHRSHOT's tasks, as `label_rows` returns them; counted where there are none. Raises BadInput as
-    `make_samples`, `next_visit_samples` and `labelled_samples` do, and for a task without visits.
+    `make_samples`, `next_visit_samples`, `first_day_samples` and `labelled_samples` do, and for a task without visits.
     """
     days, legacy, anchor = task.window_days, task.legacy_order, task.anchor
     if task.name == "kare_mortality":
@@ -114,6 +118,8 @@ def visit_samples(
         return next_visit_samples(
             cohort, "readmission", leakage=leakage, window=window, window_days=days, legacy_order=legacy
         )
+    if task.name in FIRST_DAY:
+        return first_day_samples(cohort, task.name)[:2]
     if task.name in EHRSHOT:
         rows = ehrshot_labels(cohort, task.name)[0] if labels is None else labels
         require_labels(rows, cohort, task.name)

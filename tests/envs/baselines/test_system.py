@@ -17,7 +17,7 @@ TINY = ("system=baselines", "data.patients=120", "task.max_test=20", "eval.boots
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", ["read", "dec", "kare_mortality", "guo_los"])
+@pytest.mark.parametrize("task", ["read", "dec", "kare_mortality", "guo_los", "los_24h", "mortality_24h"])
 def test_it_answers_every_task_of_visits(task: str, cache: Path):
     system = build(Records(load([*TINY, f"data.cache={cache}", f"task={task}"])))
     assert set(system.variants) == set(EVERY) and set(system.listed) == {*FITS, *EVIDENCED}

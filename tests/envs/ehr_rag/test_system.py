@@ -32,7 +32,7 @@ TINY = (
     "system.indicators_kept=2", "system.recent_values=2", "system.iterations=2",
 )  # fmt: skip
 TASKS = ("los", "read", "dec", "kare_mortality", "kare_readmission", "guo_los", "guo_readmission", "new_acutemi",
-         "lab_anemia")  # fmt: skip
+         "lab_anemia", "los_24h", "mortality_24h")  # fmt: skip
 METHODS = ("ehr_rag", "no_ether", "no_air", "no_der", "direct", "rag", "uniform", "rule", "react")
 DRAW = {"seed": 0, "resamples": 50}
 

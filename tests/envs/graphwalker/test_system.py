@@ -47,7 +47,7 @@ SMALL = (
     "task.max_valid=4", "data.patients=120",
 )  # fmt: skip
 SOURCES = {"demo": ("task=series_los",), "mimic3": ("task=series_mortality", "data=mimic3")}
-VISITS = ("los", "read", "dec", "kare_mortality", "guo_los", "new_acutemi", "lab_anemia")
+VISITS = ("los", "read", "dec", "kare_mortality", "guo_los", "new_acutemi", "lab_anemia", "los_24h", "mortality_24h")
 
 
 @pytest.fixture(scope="module", params=list(SOURCES))

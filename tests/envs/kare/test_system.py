@@ -252,7 +252,8 @@ def test_a_patients_graph_is_made_when_it_is_asked_for(system: System[KareReadin
     assert graphs[sample.sample_id] is graphs[sample.sample_id] and list(graphs) == [sample.sample_id]
 
 
-TASKS = ("los", "read", "dec", "kare_mortality", "guo_los", "guo_readmission", "new_acutemi", "lab_anemia")
+TASKS = ("los", "read", "dec", "kare_mortality", "guo_los", "guo_readmission", "new_acutemi", "lab_anemia",
+         "los_24h", "mortality_24h")  # fmt: skip
 
 
 @pytest.mark.parametrize("task", TASKS)
