@@ -340,6 +340,7 @@ def test_a_birth_gives_the_age_at_each_admission(tmp_path):
     second = T0 + 160 * DAY
     assert ages.drop("visit_id").rows() == [(1, T0, T0, 49), (1, second, second, 50), (2, T0, T0, 90)]
     assert ages["visit_id"].null_count() == 0 and found.counts["added.meds.ages"] == 3
+    assert found.names()["MEDS_BIRTH"] == "birth"
     assert found.counts["rows.meds"] == found.events.height - 3
     told = read_meds(shard(tmp_path / "b", [*rows, (3, T0, "AGE")]))  # a folder that has ages keeps its own
     assert told.events.filter(code="AGE").height == 1

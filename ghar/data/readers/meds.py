@@ -52,7 +52,7 @@ from ghar.errors import BadInput
 from ghar.provenance import Provenance, signed_mark
 from ghar.seal import SEAL
 
-VERSION = "meds-9"  # part of the cache key: raise it when a rule changes
+VERSION = "meds-10"  # part of the cache key: raise it when a rule changes
 REQUIRED = {"subject_id": pl.Int64(), "time": TIME, "code": pl.String()}
 OPTIONAL = {"numeric_value": pl.Float32(), "text_value": pl.String()}
 RECORDED = ("recorded", "storetime", "result_time")  # columns that say when a fact became known

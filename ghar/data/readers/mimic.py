@@ -266,6 +266,7 @@ def whole_years(born: pl.Expr, now: pl.Expr) -> pl.Expr:
 COMMON_NAMES = pl.DataFrame(
     [
         ("AGE", "age at admission in years, 90 for all above 89"),
+        ("MEDS_BIRTH", "birth"),
         ("MEDS_DEATH", "death"),
         ("GENDER/F", "female"),
         ("GENDER/M", "male"),

@@ -55,7 +55,7 @@ from ghar.data.visit_codes import kinds_of
 from ghar.errors import BadInput
 from ghar.progress import progress
 
-VERSION = "omop-2"  # part of the cache key: raise it when a rule changes
+VERSION = "omop-3"  # part of the cache key: raise it when a rule changes
 REQUIRED = ("person", "visit_occurrence", "condition_occurrence", "concept")
 FACTS = {  # table -> beginnings of the columns of its concepts and of its dates
     "condition_occurrence": ("condition", "condition_start"),
