@@ -7,7 +7,7 @@ in the batch, up to float rounding of the logits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +27,7 @@ from ghar.llm.tokens import Tokenizer, encode_requests, encode_restriction
 from ghar.llm.tree_scores import can_share, score_trees
 
 KEEP_ROWS = 0.5  # share of a batch's rows below which those that are done are dropped; dropping copies the others
+JOIN = 0.25  # share of the replies under way from which waiting ones begin beside them
 PADDED = 2.0  # columns of a batch to its prompts' tokens at most
 
 
@@ -59,10 +60,50 @@ def passes(sampled: Sequence[int]) -> tuple[int, int]:
 
 @dataclass(eq=False, kw_only=True)
 class _Row(PartialReply):
-    """One request on its way, and whether it is done."""
+    """One request on its way. finish: how its reply ended; done: of a queued one, who is called then."""
 
     draws: np.ndarray
     finish: str | None = None
+    done: Callable[[Completion], None] | None = None
+
+
+@dataclass(eq=False)
+class _Batch:
+    """Rows that grow together. positions: int64 [rows, 1], of the next token; logits: what it is sampled from."""
+
+    rows: list[_Row]
+    cache: BatchCache
+    positions: torch.Tensor
+    logits: torch.Tensor
+
+    def going(self) -> list[int]:
+        """Places of the rows that are not done."""
+        return [i for i, row in enumerate(self.rows) if row.finish is None]
+
+    def keep(self, places: list[int]) -> None:
+        """Drop all other rows."""
+        self.cache.keep(places)
+        self._take(places)
+
+    def join(self, other: _Batch) -> None:
+        """Go on with the rows that are not done, and with those of `other`."""
+        going = self.going()
+        self.cache.join(going, other.cache)
+        self._take(going)
+        self.rows += other.rows
+        self.positions = torch.cat([self.positions, other.positions])
+        self.logits = torch.cat([self.logits, other.logits])
+
+    def fits(self, lengths: Sequence[int]) -> bool:
+        """Whether prompts of these lengths can join without more padding than `PADDED`."""
+        going = self.going()
+        tokens = [self.cache.columns - self.cache.starts[i] for i in going] + list(lengths)
+        return len(tokens) * max(tokens) <= PADDED * sum(tokens)
+
+    def _take(self, places: list[int]) -> None:
+        index = torch.tensor(places, device=self.positions.device)
+        self.rows = [self.rows[i] for i in places]
+        self.positions, self.logits = self.positions[index], self.logits[index]
 
 
 class HFEngine:
@@ -81,6 +122,9 @@ class HFEngine:
         self._store = PrefixStore()
         self._seen: tuple[tuple[int, int, int], ...] = ()
         self._canary = canary.Canary()
+        self._new: list[tuple[Request, Callable[[Completion], None]]] = []
+        self._waiting: list[_Row] = []
+        self._live: _Batch | None = None
 
     def sync(self, model: Any, version: int) -> None:
         """Sample from `model` itself: nothing is copied, so there is nothing that could be stale."""
@@ -182,30 +226,105 @@ class HFEngine:
         return _Row(request, tuple(prompt_ids), choice_ids, tree=tree, draws=draws)
 
     def _generate_batch(self, rows: list[_Row]) -> None:
-        """One reply a row, token by token. Rows that are done go on unread until half of them are."""
+        """One reply a row, token by token."""
+        batch = self._begin(rows)
+        while batch.rows:
+            self._grow(batch)
+
+    def _begin(self, rows: list[_Row]) -> _Batch:
+        """Read the prompts of `rows`."""
         cache, logits = read_prompts(self.model, [row.prompt_ids for row in rows], self._pad, self._store)
-        device, live = self.model.device, list(rows)
-        positions = torch.tensor([[len(row.prompt_ids)] for row in rows], device=device)
-        while True:
-            going = [i for i, row in enumerate(live) if row.finish is None]
-            self._sample([live[i] for i in going], logits if len(going) == len(live) else logits[going])
-            left = [i for i in going if live[i].finish is None]
-            for i in set(going) - set(left):
-                self._remember(live[i], cache, i)
-            if not left:
-                return
-            if len(left) <= KEEP_ROWS * len(live):
-                cache.keep(left)
-                live, positions = [live[i] for i in left], positions[torch.tensor(left, device=device)]
-            ids = torch.tensor([[row.token_ids[-1]] for row in live], device=device)
-            cache.mask = torch.cat([cache.mask, cache.mask.new_ones(len(live), 1)], dim=1)
-            how = {"attention_mask": cache.mask, "position_ids": positions, "past_key_values": cache.cache}
-            logits = self.model(input_ids=ids, **how, use_cache=True, logits_to_keep=1).logits[:, -1]
-            positions = positions + 1
+        positions = torch.tensor([[len(row.prompt_ids)] for row in rows], device=self.model.device)
+        return _Batch(list(rows), cache, positions, logits)
+
+    def _grow(self, batch: _Batch) -> list[_Row]:
+        """Sample a token for each row, and return the rows that are done with it. These go on unread until half of the
+        rows are done; a batch of which all are has no rows any more."""
+        going, rows = batch.going(), batch.rows
+        self._sample([rows[i] for i in going], batch.logits if len(going) == len(rows) else batch.logits[going])
+        left = batch.going()
+        ended = [rows[i] for i in going if rows[i].finish is not None]
+        for i in set(going) - set(left):
+            self._remember(rows[i], batch.cache, i)
+        if not left:
+            batch.rows = []
+            return ended
+        if len(left) <= KEEP_ROWS * len(rows):
+            batch.keep(left)
+        cache = batch.cache
+        ids = torch.tensor([[row.token_ids[-1]] for row in batch.rows], device=self.model.device)
+        cache.mask = torch.cat([cache.mask, cache.mask.new_ones(len(batch.rows), 1)], dim=1)
+        how = {"attention_mask": cache.mask, "position_ids": batch.positions, "past_key_values": cache.cache}
+        batch.logits = self.model(input_ids=ids, **how, use_cache=True, logits_to_keep=1).logits[:, -1]
+        batch.positions = batch.positions + 1
+        return ended
+
+    def submit(self, request: Request, done: Callable[[Completion], None]) -> None:
+        """Queue a request (see `StreamingEngine`)."""
+        self._new.append((request, done))
+
+    @torch.inference_mode()
+    def step(self) -> None:
+        """Answer the queued choices, or grow the replies under way until one is whole.
+
+        Those that wait begin together, once they are a share of those under way (`JOIN`): to take rows in copies the
+        keys and values of all others. A choice is short, so choices are answered apart from those."""
+        self._encode()
+        ended: list[_Row] = []
+        with self._answering():
+            if rows := self._due([row for row in self._waiting if row.choice_ids]):
+                for places in batches([(len(row.prompt_ids), True) for row in rows], self.max_batch):
+                    self._generate_batch([rows[i] for i in places])
+                ended = rows
+            else:
+                self._admit()
+                while self._live is not None and self._live.rows and not ended:
+                    ended = self._grow(self._live)
+        for row in ended:
+            assert row.done is not None
+            row.done(row.completion(self.tokenizer, row.finish or "length", self.version))
+
+    def cancel(self) -> None:
+        """Forget every open request."""
+        self._new, self._waiting, self._live = [], [], None
+
+    def _encode(self) -> None:
+        new, self._new = self._new, []
+        prompts = encode_requests(self.tokenizer, [request for request, _ in new])
+        for (request, done), ids in zip(new, prompts, strict=True):
+            row = self._row(request, ids)
+            row.done = done
+            self._waiting.append(row)
+
+    def _due(self, rows: list[_Row]) -> list[_Row]:
+        """`rows`, which wait no longer where they are enough; else none of them."""
+        live = len(self._live.going()) if self._live is not None else 0
+        if not rows or len(rows) < JOIN * live:
+            return []
+        taken = set(map(id, rows))
+        self._waiting = [row for row in self._waiting if id(row) not in taken]
+        return rows
+
+    def _admit(self) -> None:
+        """Begin with rows that wait, as far as they fit."""
+        live = self._live if self._live is not None and self._live.rows else None
+        room = self.max_batch - (len(live.going()) if live else 0)
+        waiting = [row for row in self._waiting if not row.choice_ids][: max(0, room)]
+        lengths = [(len(row.prompt_ids), False) for row in waiting]
+        # with the one that has waited longest
+        some = next(([waiting[i] for i in of] for of in batches(lengths, self.max_batch) if 0 in of), [])
+        if not some or (live and not live.fits([len(row.prompt_ids) for row in some])):
+            return
+        if rows := self._due(some):
+            began = self._begin(rows)
+            if live:
+                live.join(began)
+            else:
+                self._live = began
 
     def _remember(self, row: _Row, cache: BatchCache, place: int) -> None:
         """Keep what was read of a finished row, for prompts that begin alike or go on from it."""
-        ids = (*row.prompt_ids, *row.token_ids)[: cache.columns - cache.width + len(row.prompt_ids)]
+        ids = (*row.prompt_ids, *row.token_ids)[: cache.columns - cache.starts[place]]
         self._store.add(ids, cache.row(place, len(ids)))
 
     def _sample(self, rows: list[_Row], logits: torch.Tensor) -> None:

@@ -119,7 +119,7 @@ def read_at_once(device: str) -> int:
 class BatchCache:
     """Keys and values of rows of tokens, padded on the left to `width`; what is sampled stands behind them.
 
-    mask: int64 [rows, columns], 1 where a token is; lengths: tokens of each row's prompt.
+    mask: int64 [rows, columns], 1 where a token is; lengths: tokens of each row's prompt; starts: where each row begins.
     """
 
     def __init__(self, lengths: Sequence[int], device: torch.device):
@@ -127,6 +127,7 @@ class BatchCache:
         past = torch.tensor(lengths, device=device)[:, None]
         self.mask = (torch.arange(self.width, device=device) >= self.width - past).long()
         self.lengths = list(lengths)
+        self.starts = [self.width - length for length in lengths]
         self.cache: Any = None
 
     def write(self, rows: Sequence[int], before: Layers, new: Layers) -> None:
@@ -134,7 +135,7 @@ class BatchCache:
         if self.cache is None:
             self.cache = Cache(layers=[self._empty(keys, values) for keys, values in new])
         where = rows[0] if len(rows) == 1 else torch.tensor(rows, device=self.mask.device)
-        start = self.width - self.lengths[rows[0]]
+        start = self.starts[rows[0]]
         for layer, past, fresh in zip(self.cache.layers, before, new, strict=True):
             for whole, old, own in zip((layer.keys, layer.values), past, fresh, strict=True):
                 middle = start + old.shape[1]
@@ -154,16 +155,46 @@ class BatchCache:
 
     def row(self, row: int, tokens: int) -> Layers:
         """The first `tokens` of a row, as views."""
-        start = self.width - self.lengths[row]
-        own = slice(start, start + tokens)
+        own = slice(self.starts[row], self.starts[row] + tokens)
         return [(layer.keys[row, :, own], layer.values[row, :, own]) for layer in self.cache.layers]
 
     def keep(self, rows: Sequence[int]) -> None:
         """Drop all other rows."""
         index = torch.tensor(rows, device=self.mask.device)
         self.mask, self.lengths = self.mask[index], [self.lengths[row] for row in rows]
+        self.starts = [self.starts[row] for row in rows]
         for layer in self.cache.layers:
             layer.keys, layer.values = layer.keys[index], layer.values[index]
+
+    def join(self, rows: Sequence[int], other: BatchCache) -> None:
+        """Keep `rows` and take over all rows of `other`: all end at the same column, and no column is left empty."""
+        parts = [(self, list(rows)), (other, list(range(len(other.lengths))))]
+        used = [cache.columns - min(cache.starts[row] for row in own) for cache, own in parts]
+        width, mask = max(used), self.mask.new_zeros(sum(len(own) for _, own in parts), max(used))
+        places = (slice(0, len(parts[0][1])), slice(len(parts[0][1]), None))
+        for (cache, own), place, columns in zip(parts, places, used, strict=True):
+            mask[place, width - columns :] = cache.mask[own, cache.columns - columns : cache.columns]
+        for mine, their in zip(self.cache.layers, other.cache.layers, strict=True):
+            mine.keys = self._joined(parts, places, used, (mine.keys, their.keys))
+            mine.values = self._joined(parts, places, used, (mine.values, their.values))
+        self.starts = [width - cache.columns + cache.starts[row] for cache, own in parts for row in own]
+        self.lengths = [cache.lengths[row] for cache, own in parts for row in own]
+        for layer in self.cache.layers:
+            layer.columns = width
+        self.mask = mask
+
+    @staticmethod
+    def _joined(
+        parts: Sequence[tuple[BatchCache, list[int]]],
+        places: Sequence[slice],
+        used: Sequence[int],
+        sides: tuple[Tensor, Tensor],
+    ) -> Tensor:
+        rows, width = sum(len(own) for _, own in parts), max(used)
+        whole = sides[0].new_zeros(rows, sides[0].shape[1], width + BLOCK, sides[0].shape[3])
+        for (cache, own), place, columns, side in zip(parts, places, used, sides, strict=True):
+            whole[place, :, width - columns : width] = side[own, :, cache.columns - columns : cache.columns]
+        return whole
 
 
 def _first(pieces: Pieces, tokens: int) -> Pieces:
