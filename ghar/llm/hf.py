@@ -263,26 +263,31 @@ class HFEngine:
         """Queue a request (see `StreamingEngine`)."""
         self._new.append((request, done))
 
-    @torch.inference_mode()
     def step(self) -> None:
-        """Answer the queued choices, or grow the replies under way until one is whole.
+        """Answer the queued choices, or grow the replies under way until one is whole."""
+        self._encode()
+        for row in self._work():
+            assert row.done is not None
+            row.done(row.completion(self.tokenizer, row.finish or "length", self.version))
+
+    @torch.inference_mode()
+    def _work(self) -> list[_Row]:
+        """Rows that are done, by the least that ends one.
 
         Those that wait begin together, once they are a share of those under way (`JOIN`): to take rows in copies the
         keys and values of all others. A choice is short, so choices are answered apart from those."""
-        self._encode()
         ended: list[_Row] = []
         with self._answering():
             if rows := self._due([row for row in self._waiting if row.choice_ids]):
                 for places in batches([(len(row.prompt_ids), True) for row in rows], self.max_batch):
                     self._generate_batch([rows[i] for i in places])
-                ended = rows
-            else:
-                self._admit()
-                while self._live is not None and self._live.rows and not ended:
-                    ended = self._grow(self._live)
-        for row in ended:
-            assert row.done is not None
-            row.done(row.completion(self.tokenizer, row.finish or "length", self.version))
+                return rows
+            self._admit()
+            while self._live is not None and not ended:
+                ended = self._grow(self._live)
+                if not self._live.rows:
+                    self._live = None
+        return ended
 
     def cancel(self) -> None:
         """Forget every open request."""
@@ -307,7 +312,7 @@ class HFEngine:
 
     def _admit(self) -> None:
         """Begin with rows that wait, as far as they fit."""
-        live = self._live if self._live is not None and self._live.rows else None
+        live = self._live
         room = self.max_batch - (len(live.going()) if live else 0)
         waiting = [row for row in self._waiting if not row.choice_ids][: max(0, room)]
         lengths = [(len(row.prompt_ids), False) for row in waiting]

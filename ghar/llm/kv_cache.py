@@ -119,7 +119,7 @@ def read_at_once(device: str) -> int:
 class BatchCache:
     """Keys and values of rows of tokens, padded on the left to `width`; what is sampled stands behind them.
 
-    mask: int64 [rows, columns], 1 where a token is; lengths: tokens of each row's prompt; starts: where each row begins.
+    mask: int64 [rows, columns], 1 where a token is; lengths: tokens of each row's prompt; starts: its first column.
     """
 
     def __init__(self, lengths: Sequence[int], device: torch.device):
