@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
@@ -14,34 +15,47 @@ from ghar.llm.engine import Pair, Request
 from ghar.llm.policy import EnginePolicy, Policy
 from ghar.trainers.activation_memory import architecture
 from ghar.trainers.memory import ModelShape
+from ghar.trainers.pass_sizes import row_of
+from ghar.trainers.rl.trajectory import Row
 
 Ids: TypeAlias = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """Ids of texts. prompt: as the model reads one, in its chat template where it has one; text: of words alone;
+    weight: how many tokens an id stands for."""
+
+    prompt: Callable[[str], Ids]
+    text: Callable[[str], Ids]
+    weight: float = 1.0
 
 
 class DryRun:
     """Counts what engine hf, or another one, would do with the requests of episodes.
 
-    split, weight: a tokenizer, and how many tokens each of its ids stands for; share: episodes that are played to those
-    that will be in flight, if fewer, for an engine keeps prompts of all.
+    share: episodes that are played to those that will be in flight, if fewer, for an engine keeps prompts of all.
 
     calls, prompt, reply: requests, and tokens of their prompts and replies (of one that goes on from a reply, the words
-    behind it alone); context: tokens of all prompts whole; fresh: of them those that are read; steps, rows: passes of
-    one token for a batch, and the replies in them; longest: tokens of the longest prompt with the longest reply that it
-    allows; seconds: what counting itself took.
+    behind it alone); context: tokens of all prompts whole; fresh: of them those that are read; longest: tokens of the
+    longest prompt with the longest reply that it allows; texts: prompts with their replies, as they are trained on;
+    widest: the most requests at once; seconds: what counting itself took.
     """
 
-    def __init__(
-        self, config: Config, shape: ModelShape, split: Callable[[str], Ids], weight: float, *, share: float
-    ):
+    def __init__(self, config: Config, shape: ModelShape, encoding: Encoding, *, share: float):
         from ghar.llm.kv_cache import KEPT, PrefixStore, windowed
 
-        self.config, self.split, self.weight = config, split, weight
+        self.config, self.encoding, self.weight = config, encoding, encoding.weight
         with torch.device("meta"):
             self.kept = config.engine.kind == "hf" and not windowed(architecture(shape.architecture, 2))
-        self.store = PrefixStore(round(KEPT / weight * share))
+        self.store = PrefixStore(round(KEPT / self.weight * share))
         self.calls = 0
-        self.prompt = self.context = self.reply = self.fresh = self.steps = self.rows = self.seconds = 0.0
+        self.prompt = self.context = self.reply = self.fresh = self.seconds = 0.0
+        self._written: list[float] = []  # tokens of each free reply
+        self._chosen: list[list[float]] = []  # of choices that are sampled together
         self.longest: int | None = None
+        self.texts: list[Row] = []
+        self.widest = 0
 
     def sketched(self) -> Policy:
         """A model that has not learned to answer: it writes half of what it may or more, which cannot be read, and
@@ -62,15 +76,18 @@ class DryRun:
             new = len(reply.prompt_ids) - (len(before.prompt_ids) + len(before.token_ids) if before else 0)
             self.calls, self.prompt, self.reply = self.calls + 1, self.prompt + self.weight * new, self.reply + tokens
             self.context += self.weight * len(reply.prompt_ids)
+            self.texts.append(row_of(reply.prompt_ids, reply.token_ids, self.weight))
             self.longest = max(self.longest or 0, round(self.weight * len(reply.prompt_ids) + request.max_tokens))
+        self.widest = max(self.widest, len(requests))
         self._batches(completions, [bool(request.choices) for request in requests], sampled)
         self.seconds += time.thread_time() - start
         return completions
 
     def _completion(self, request: Request, text: str) -> Completion:
         before = request.before
-        ids = self.split(request.prompt) if before is None else (*before.prompt_ids, *before.token_ids)
-        return Completion(text, (*ids, *self.split(request.head)), self.split(text))
+        words = self.encoding.text
+        asked = self.encoding.prompt(request.prompt) if before is None else (*before.prompt_ids, *before.token_ids)
+        return Completion(text, (*asked, *words(request.head)), words(text))
 
     def _sampled(self, request: Request, reply: Completion) -> float:
         """Tokens that an engine samples: of a choice those that tell it from the others."""
@@ -78,28 +95,42 @@ class DryRun:
             return max(1.0, min(self.weight * len(reply.token_ids), request.max_tokens))
         alike = 0
         for choice in set(request.choices) - {reply.text}:
-            for place, (one, other) in enumerate(zip(reply.token_ids, self.split(choice), strict=False)):
+            for place, (one, other) in enumerate(zip(reply.token_ids, self.encoding.text(choice), strict=False)):
                 if one != other:
                     break
                 alike = max(alike, place + 1)
         return max(1.0, min(self.weight * (alike + 1), self.weight * len(reply.token_ids)))
 
+    def passes(self) -> tuple[float, float]:
+        """Passes of one token for a batch of replies, and the replies in them. Free replies are queued; of choices
+        those that come together are sampled together."""
+        from ghar.llm.hf import passes
+
+        most = self.config.engine.max_batch
+        if self.config.engine.kind != "hf":
+            tokens = sum(self._written)
+            return tokens / min(most, self.config.env.in_flight), tokens
+        written = passes([round(tokens) for tokens in self._written], min(most, self.config.env.in_flight))
+        chosen = [passes([round(tokens) for tokens in batch], most) for batch in self._chosen]
+        steps, rows = (sum(some) for some in zip(written, *chosen, strict=True))
+        return steps, rows
+
     def _batches(self, completions: Sequence[Completion], chosen: Sequence[bool], sampled: Sequence[float]) -> None:
-        from ghar.llm.hf import batches, passes
+        from ghar.llm.hf import batches
         from ghar.llm.kv_cache import tokens_read
 
         if self.config.engine.kind != "hf":  # it goes on with other prompts while some are answered
             self.fresh = self.prompt
-            self.rows += sum(sampled)
-            self.steps += sum(sampled) / min(self.config.engine.max_batch, self.config.env.in_flight)
+            self._written += sampled
             return
         sizes = [(len(reply.prompt_ids), one) for reply, one in zip(completions, chosen, strict=True)]
         for batch in batches(sizes, self.config.engine.max_batch):
             self.fresh += self.weight * tokens_read([completions[i].prompt_ids for i in batch], self.store, self.kept)
             for reply in (completions[i] for i in batch if self.kept):
                 self.store.add((*reply.prompt_ids, *reply.token_ids[:-1]), [])
-            steps, rows = passes([round(sampled[i]) for i in batch])
-            self.steps, self.rows = self.steps + steps, self.rows + rows
+            if picked := [sampled[i] for i in batch if chosen[i]]:
+                self._chosen.append(picked)
+        self._written += [tokens for tokens, one in zip(sampled, chosen, strict=True) if not one]
 
 
 class _Sketch:

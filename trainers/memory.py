@@ -22,6 +22,7 @@ from ghar.llm.models import model_path
 from ghar.llm.tensor_parallel import check_gpus, check_shape
 from ghar.llm.vllm_build import check_installed, free_memory, step_tokens, workspace
 from ghar.trainers.activation_memory import TrainingPass, activations, architecture
+from ghar.trainers.pass_sizes import PassSize, Sizes
 from ghar.trainers.rl.fast.rows import TREE
 from ghar.trainers.rl.settings import has_critic
 from ghar.trainers.runs.distributed import world
@@ -31,6 +32,8 @@ LORA_RANK = 8  # of the advice to train adapters
 LEAST_ROWS = 4  # an engine that works on fewer at once is slow
 REPLY = 8  # one token in so many is taken for a reply's
 OTHERS, INSTRUCTIONS = 4, 512  # evidence and examples are seldom longer than three records; tokens of what is asked
+
+BOUNDS = Sizes()
 
 Need = dict[str, float]  # bytes by purpose
 
@@ -139,15 +142,15 @@ def estimate(
     processes: int,
     training: bool = True,
     on: Device | None = None,
-    length: int | None = None,
+    sizes: Sizes = BOUNDS,
 ) -> dict[str, Need]:
     """Bytes one process needs on its device, by purpose, in each phase: teacher, sft, rl, evaluation. training: False
-    for an evaluation alone; on: the device, the one that is here if None; length: tokens of the longest prompt and its
-    reply, as many as a model may read at most; `longest` of each model if None."""
+    for an evaluation alone; on: the device, the one that is here if None. Where `sizes` leaves it open, prompts are as
+    long as each model can expect (`longest`), and passes and batches as large as their keys allow."""
     on = on or this_device()
 
     def read(of: ModelShape) -> int:
-        return longest(config, of) if length is None else min(length, longest(config, of))
+        return longest(config, of) if sizes.length is None else min(sizes.length, longest(config, of))
 
     own = read(shape)
     phases: dict[str, Need] = {}
@@ -155,12 +158,12 @@ def estimate(
         teacher = _teacher(config, shape)
         if teacher is not None:
             student = {} if teacher is shape else {"student": shape.weights * _item(config)}
-            phases["teacher"] = _played(config, teacher, on, read(teacher)) | student
-        phases["sft"] = _sft(config, shape, processes, on, own)
+            phases["teacher"] = _played(config, teacher, on, read(teacher), sizes) | student
+        phases["sft"] = _sft(config, shape, processes, on, own, sizes)
         if config.trainer.rl.updates:
-            phases["rl"] = _rl(config, shape, processes, on, own)
+            phases["rl"] = _rl(config, shape, processes, on, own, sizes)
     if config.engine.loads_weights:
-        phases["evaluation"] = _played(config, shape, on, own)
+        phases["evaluation"] = _played(config, shape, on, own, sizes)
         if training and config.trainer.rl.updates:  # an evaluation alone may have no adapter to fold
             phases["evaluation"]["weights"] += _folded(config, shape)
     return phases
@@ -187,12 +190,12 @@ def _folded(config: Config, shape: ModelShape) -> float:
     return shape.linear * _item(config) if config.model.finetune == "lora" else 0
 
 
-def _played(config: Config, shape: ModelShape, on: Device, length: int) -> Need:
+def _played(config: Config, shape: ModelShape, on: Device, length: int, sizes: Sizes) -> Need:
     """Of a model that answers and learns nothing."""
-    return {"weights": shape.weights * _item(config), **_engine(config, shape, on, length)}
+    return {"weights": shape.weights * _item(config), **_engine(config, shape, on, length, sizes)}
 
 
-def _engine(config: Config, shape: ModelShape, on: Device, length: int) -> Need:
+def _engine(config: Config, shape: ModelShape, on: Device, length: int, sizes: Sizes) -> Need:
     """Of an engine besides the weights of the trainer's model: vLLM's copy, or the part of it on this GPU, with its
     keys and values, or those of hf and the pass that reads prompts."""
     from ghar.llm.kv_cache import KEPT, read_at_once  # transformers
@@ -203,10 +206,11 @@ def _engine(config: Config, shape: ModelShape, on: Device, length: int) -> Need:
         step = workspace(json.loads(shape.architecture), item, tokens, engine.shared_by)
         held = shape.weights * item / engine.shared_by + (engine.kv_cache_gb or 0) * GIB + step
         return {"engine": held if engine.memory is None else engine.memory * _gpu_memory(on)}
-    rows = min(engine.max_batch, max(1, read_at_once(on.kind) // length))
-    reading = activations(_pass("rollout", config, shape, rows, rows * length))
+    most = min(engine.max_batch, sizes.at_once or engine.max_batch)
+    rows = min(most, max(1, read_at_once(on.kind) // length))
+    reading = activations(_pass("rollout", config, shape, PassSize(rows, rows * length, 0, False)))
     # a batch's rows stand twice while what they begin alike with is taken over from what is kept
-    return {"engine": (2 * engine.max_batch * length + KEPT) * shape.cached * item + reading}
+    return {"engine": (2 * most * length + KEPT) * shape.cached * item + reading}
 
 
 def longest(config: Config, shape: ModelShape) -> int:
@@ -221,22 +225,25 @@ def longest_of(config: Config) -> int:
     return min(config.model.max_length, OTHERS * config.env.history_tokens + INSTRUCTIONS + reply)
 
 
-def _sft(config: Config, shape: ModelShape, processes: int, on: Device, length: int) -> Need:
-    warmup = config.trainer.warmup
-    rows = gcd(max(1, warmup.batch // processes), warmup.micro_batch)
-    trees = config.deepspeed.stage is None  # DeepSpeed takes pairs apart (sft/trainer.py)
-    lines = tree_lines(rows * length, length) if trees else rows
-    busy = activations(_pass("sft", config, shape, lines, rows * length, trees))
-    return _training(config, shape, processes, on, busy, copies=1)
+def _sft(config: Config, shape: ModelShape, processes: int, on: Device, length: int, sizes: Sizes) -> Need:
+    size = sizes.sft
+    if size is None:
+        rows = gcd(max(1, config.trainer.warmup.batch // processes), config.trainer.warmup.micro_batch)
+        trees = config.deepspeed.stage is None  # DeepSpeed takes pairs apart (sft/trainer.py)
+        lines = tree_lines(rows * length, length) if trees else rows
+        size = PassSize(lines, rows * length, rows * length // REPLY, trees)
+    return _training(config, shape, processes, on, activations(_pass("sft", config, shape, size)), copies=1)
 
 
-def _rl(config: Config, shape: ModelShape, processes: int, on: Device, length: int) -> Need:
+def _rl(config: Config, shape: ModelShape, processes: int, on: Device, length: int, sizes: Sizes) -> Need:
     """Besides training there are rollouts without gradients: adapters folded into a copy, all weights of ZeRO-3."""
     rl, lora = config.trainer.rl, config.model.finetune == "lora"
     # full fine-tuning keeps a copy as its reference
     copies = 2 if not lora and (rl.kl > 0 or "eq16" in rl.as_printed) else 1
-    lines = tree_lines(rl.micro_tokens, length)
-    busy = activations(_pass("rl", config, shape, lines, rl.micro_tokens, trees=True))
+    size = sizes.rl
+    if size is None:
+        size = PassSize(tree_lines(rl.micro_tokens, length), rl.micro_tokens, rl.micro_tokens // REPLY, True)
+    busy = activations(_pass("rl", config, shape, size))
     need = _training(config, shape, processes, on, busy, copies=copies)
     read = 0.0  # of the critic, while all of its weights are gathered beside the policy's
     if has_critic(config):
@@ -245,7 +252,7 @@ def _rl(config: Config, shape: ModelShape, processes: int, on: Device, length: i
         need["critic"] = own["weights"] + own["optimiser"] + (own["gradients"] if config.deepspeed.stage else 0)
         read = (need["weights"] + own["weights"]) * processes if config.deepspeed.stage == 3 else 0
     play = _folded(config, shape) + (need["weights"] * processes if config.deepspeed.stage == 3 else 0)
-    played = _engine(config, shape, on, length)["engine"]
+    played = _engine(config, shape, on, length, sizes)["engine"]
     if config.engine.kind == "vllm":
         need["engine"] = played
     else:  # it plays while nothing is trained
@@ -268,7 +275,7 @@ def room_for_copy(config: Config) -> float:
         return 0
     need = checkpoint_copy(config, shape, processes_of())
     if on.kind == "cpu":  # the update's own, which is not held between two
-        rl = _rl(config, shape, processes_of(), on, longest(config, shape))
+        rl = _rl(config, shape, processes_of(), on, longest(config, shape), BOUNDS)
         need += rl["gradients"] + rl["activations"]
     return need * _here()  # all copy at the same time
 
@@ -283,19 +290,12 @@ def checkpoint_copy(config: Config, shape: ModelShape, processes: int) -> float:
     return copied * (2 if has_critic(config) else 1)
 
 
-def _pass(
-    kind: Literal["sft", "rl", "rollout"],
-    config: Config,
-    shape: ModelShape,
-    rows: int,
-    tokens: int,
-    trees: bool = False,
-) -> TrainingPass:
+def _pass(kind: Literal["sft", "rl", "rollout"], config: Config, shape: ModelShape, size: PassSize) -> TrainingPass:
     model, shared = config.model, config.deepspeed
     return TrainingPass(
         kind, shape.architecture, shape.layers, model.dtype, model.finetune, model.lora_rank or 0, model.critic,
-        shared.checkpointing, shared.stage is not None and model.dtype == "bfloat16", rows, tokens, tokens // REPLY,
-        trees,
+        shared.checkpointing, shared.stage is not None and model.dtype == "bfloat16", size.lines, size.tokens,
+        size.replies, size.trees,
     )  # fmt: skip
 
 

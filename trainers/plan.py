@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
 
@@ -33,9 +33,10 @@ from ghar.llm.tensor_parallel import check_gpus, check_shape
 from ghar.llm.vllm_build import free_memory
 from ghar.trainers.activation_memory import architecture
 from ghar.trainers.base import packaged_base
-from ghar.trainers.dry_run import DryRun, Ids
+from ghar.trainers.dry_run import DryRun, Encoding, Ids
 from ghar.trainers.evaluation.evaluate import table_of
-from ghar.trainers.memory import ModelShape, checkpoint_copy, estimate, processes_of, shape_of, without_teacher
+from ghar.trainers.memory import BOUNDS, ModelShape, checkpoint_copy, estimate, processes_of, shape_of, without_teacher
+from ghar.trainers.pass_sizes import Sizes, rl_size, row_of, sft_size
 from ghar.trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
 from ghar.trainers.rl.trajectory import Row
 from ghar.trainers.stages import evaluated_variants, further_stages, needs_warm_up
@@ -54,7 +55,8 @@ class EpisodeCounts:
     steps, rows: passes of one token for a batch of replies, an episode's share of them, and the replies in these
     passes; fresh: the share of the prompts' tokens that an engine reads, the rest being kept from other prompts;
     longest: tokens of the longest prompt of all with the longest reply that it allows, None where it was not counted;
-    context: tokens of a call's prompt, with the reply that it goes on from, None where they are prompt / calls.
+    context: tokens of a call's prompt, with the reply that it goes on from, None where they are prompt / calls;
+    texts: prompts and replies of so many `episodes`; at_once: requests that an episode waits for together.
     """
 
     calls: float
@@ -66,6 +68,9 @@ class EpisodeCounts:
     fresh: float = 1.0
     longest: int | None = None
     context: float | None = None
+    texts: tuple[Row, ...] = field(default=(), repr=False)
+    episodes: int = 0
+    at_once: float = 1.0
 
     @property
     def tokens(self) -> float:
@@ -170,8 +175,8 @@ def make_plan(config: Config, gpus: tuple[int, Device] | None = None) -> Plan:
     processes, on = (processes_of(), this_device()) if gpus is None else gpus
     asked = config if needs_warm_up(system, config) else without_teacher(config)
     memory, likely = (
-        {name: sum(parts.values()) for name, parts in estimate(asked, shape, processes, on=on, length=length).items()}
-        for length in (None, longest_played(system, config, counted, variants))
+        {name: sum(parts.values()) for name, parts in estimate(asked, shape, processes, on=on, sizes=sizes).items()}
+        for sizes in (BOUNDS, probed_sizes(system, config, shape, processes, counted, variants))
     )
     phases = tuple(phases_of(system, config, counted, speed, memory, processes, variants))
     device, free = (on.kind, free_memory(on.kind)) if gpus is None else (on.name, on.memory)
@@ -190,6 +195,34 @@ def _resident_memory() -> int:
 
     release_memory()
     return psutil.Process().memory_info().rss
+
+
+def probed_sizes(
+    system: System[Any],
+    config: Config,
+    shape: ModelShape,
+    processes: int,
+    counted: EpisodeCounts,
+    variants: Mapping[str, EpisodeCounts],
+) -> Sizes:
+    """Passes and batches as large as the probes make them."""
+    from ghar.trainers.sft.packing import can_share
+
+    with torch.device("meta"):
+        shares = can_share(architecture(shape.architecture, 2))
+    ids, taught = _encoding(config), needs_warm_up(system, config)
+    learned = [counted.texts] if taught else []
+    for name in further_stages(system, config):
+        pairs = _spread(system.training.stages[name](WORDS).train)
+        learned.append(tuple(row_of(ids.prompt(prompt), ids.text(reply), ids.weight) for prompt, reply, *_ in pairs))
+    passes = [size for rows in learned if (size := sft_size(rows, config, processes, shares))]
+    at_once = ceil(config.env.in_flight * max([counted.at_once, *(of.at_once for of in variants.values())]))
+    return Sizes(
+        longest_played(system, config, counted, variants),
+        at_once,
+        max(passes, key=lambda size: size.tokens, default=None),
+        rl_size(counted.texts, counted.episodes, config, processes, shares),
+    )
 
 
 def longest_played(
@@ -287,8 +320,14 @@ def _tokens(config: Config, pairs: Sequence[Any]) -> float:
     """Of pairs of (prompt, reply, ...), from some of them."""
     if not pairs:
         return 0.0
-    count, some = _counter(config), [pairs[i] for i in np.linspace(0, len(pairs) - 1, PROBED).astype(int)]
-    return len(pairs) / PROBED * sum(count(prompt) + count(reply) for prompt, reply, *_ in some)
+    ids = _encoding(config)
+    counted = sum(len(ids.prompt(prompt)) + len(ids.text(reply)) for prompt, reply, *_ in _spread(pairs))
+    return len(pairs) / PROBED * ids.weight * counted
+
+
+def _spread(pairs: Sequence[Any]) -> list[Any]:
+    """`PROBED` of them from the first to the last."""
+    return [pairs[i] for i in np.linspace(0, len(pairs) - 1, PROBED).astype(int)] if pairs else []
 
 
 # ---------------------------------------------------------------- the probe
@@ -315,7 +354,7 @@ def _count(
     share = min(1.0, len(chosen) / config.env.in_flight)
 
     def played(some: Sequence[Any]) -> DryRun:
-        run = DryRun(config, shape, *_tokenizer(config), share=share)
+        run = DryRun(config, shape, _encoding(config), share=share)
         policy: Policy = run.following(system.fixed[rule]()) if rule else run.sketched()
         taken = _timed(lambda: play(stage, some, policy, seed=config.seed, title="Probe"))
         run.seconds = max(0.0, taken - run.seconds)
@@ -324,32 +363,41 @@ def _count(
     played(chosen[:1])  # what is read or built at the first retrieval
     run = played(chosen)
     calls, read, sampled, fresh, steps, rows, seconds = (
-        n / len(chosen) for n in (run.calls, run.prompt, run.reply, run.fresh, run.steps, run.rows, run.seconds)
+        n / len(chosen) for n in (run.calls, run.prompt, run.reply, run.fresh, *run.passes(), run.seconds)
     )
     steps *= min(1.0, len(chosen) / min(config.engine.max_batch, config.env.in_flight))  # of batches as full as can be
     share_read, context = (fresh / read if read else 1.0), run.context / max(run.calls, 1)
-    return EpisodeCounts(calls, read, sampled, seconds, steps, rows, share_read, run.longest, context)
+    together = run.widest / min(len(chosen), config.env.in_flight)
+    return EpisodeCounts(
+        calls, read, sampled, seconds, steps, rows, share_read, run.longest, context,
+        texts=tuple(run.texts), episodes=len(chosen), at_once=together,
+    )  # fmt: skip
 
 
-def _counter(config: Config) -> Callable[[str], float]:
-    """Tokens of a text."""
-    split, weight = _tokenizer(config)
-    return lambda text: weight * len(split(text))
-
-
-def _tokenizer(config: Config) -> tuple[Callable[[str], Ids], float]:
-    """What splits a text into tokens, by the model's own tokenizer where it has one already, else into words, and how
-    many tokens each of them is."""
+def _encoding(config: Config) -> Encoding:
+    """Ids by the model's own tokenizer, its chat template included, where it has one already; else of words."""
     if config.model.kind == "pretrained":
         from transformers import AutoTokenizer
 
+        from ghar.llm.chat_template import freeze
         from ghar.llm.models import model_path
+        from ghar.llm.tokens import encode_prompt
 
+        path, tokenizer = model_path(config), None
         with suppress(OSError, ValueError):
-            tokenizer = AutoTokenizer.from_pretrained(model_path(config))
-            return lambda text: tuple(tokenizer.encode(text, add_special_tokens=False)), 1.0
+            tokenizer = AutoTokenizer.from_pretrained(path)
+        if tokenizer is not None:
+            freeze(tokenizer, config.model.template_arguments, config.model.system_message, path)
+            return Encoding(
+                lambda text: tuple(encode_prompt(tokenizer, text)),
+                lambda text: tuple(tokenizer.encode(text, add_special_tokens=False)),
+            )
     numbers: dict[str, int] = {}
-    return lambda text: tuple(numbers.setdefault(word, len(numbers)) for word in text.split()), TOKENS_A_WORD
+
+    def words(text: str) -> Ids:
+        return tuple(numbers.setdefault(word, len(numbers)) for word in text.split())
+
+    return Encoding(words, words, TOKENS_A_WORD)
 
 
 def measure(config: Config, shape: ModelShape, counted: EpisodeCounts) -> Speed:

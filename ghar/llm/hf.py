@@ -7,6 +7,7 @@ in the batch, up to float rounding of the logits.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -48,14 +49,29 @@ def batches(rows: Sequence[tuple[int, bool]], most: int) -> Iterator[list[int]]:
         yield batch
 
 
-def passes(sampled: Sequence[int]) -> tuple[int, int]:
-    """How many passes of one token a batch takes behind its prompts, and their rows; sampled: tokens of each reply."""
-    live, rows = len(sampled), 0
-    for step in range(1, max(sampled, default=1)):
-        left = sum(tokens > step for tokens in sampled)
-        live = left if left <= KEEP_ROWS * live else live
-        rows += live
-    return max(0, max(sampled, default=1) - 1), rows
+def passes(sampled: Sequence[int], most: int) -> tuple[float, float]:
+    """How many passes of one token replies take behind their prompts, and the rows of these passes, when at most so
+    many are under way and the others wait for their turn; sampled: tokens of each, in the order in which they come.
+
+    Where some wait, the last ones are counted as if others waited behind them.
+    """
+    waiting, live = deque(sampled), [0] * 0
+    steps = rows = 0
+    while True:
+        going = [tokens for tokens in live if tokens]
+        begin = min(most - len(going), len(waiting))
+        if begin and begin >= JOIN * len(going):
+            live = going + [waiting.popleft() for _ in range(begin)]
+        if not waiting and (not any(live) or len(sampled) > most):
+            break
+        live = [max(0, tokens - 1) for tokens in live]
+        going = [tokens for tokens in live if tokens]
+        if len(going) <= KEEP_ROWS * len(live):
+            live = going
+        steps, rows = steps + bool(live), rows + len(live)
+    done = sum(sampled) - sum(live)
+    share = sum(sampled) / done if done else 1.0
+    return share * steps, share * rows
 
 
 @dataclass(eq=False, kw_only=True)

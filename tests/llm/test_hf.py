@@ -104,7 +104,7 @@ def test_passes_of_a_batch_are_as_many_as_the_model_is_called_for(model, tokeniz
     replies = HFEngine(model, tokenizer, max_batch=16).generate(requests)
     hook.remove()
     rows = [shape[0] for shape in called if shape[1] == 1]
-    assert passes([len(reply.token_ids) for reply in replies]) == (len(rows), sum(rows))
+    assert passes([len(reply.token_ids) for reply in replies], 16) == (len(rows), sum(rows))
 
 
 def test_seeds_draw_choices_with_their_probabilities(model, tokenizer):

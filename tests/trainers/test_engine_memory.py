@@ -15,6 +15,7 @@ from ghar.llm.hf import HFEngine
 from ghar.llm.models import untrained
 from ghar.trainers.activation_memory import LiveBytes
 from ghar.trainers.memory import estimate, shaped
+from ghar.trainers.pass_sizes import Sizes
 
 ROWS, WORDS, MORE = 8, 150, 10
 SHAPE = LlamaConfig(
@@ -42,5 +43,5 @@ def test_a_turn_that_goes_on_from_kept_prompts_holds_what_is_counted(
     kept = engine._store.tokens
     assert 500 < length < 1024 and kept >= ROWS * length * 0.9
     monkeypatch.setattr("ghar.llm.kv_cache.KEPT", kept)
-    counted = estimate(config, shaped(SHAPE), 1, training=False, on=Device("cpu", GIB), length=length)
+    counted = estimate(config, shaped(SHAPE), 1, training=False, on=Device("cpu", GIB), sizes=Sizes(length))
     assert 0.85 * counted["evaluation"]["engine"] < live.peak < 1.05 * counted["evaluation"]["engine"]

@@ -13,15 +13,22 @@ from transformers import LlamaConfig
 
 from ghar.config import Zero
 from ghar.device import GIB, Device, planned_for
+from ghar.envs import system as systems
+from ghar.envs.records import Records
 from ghar.errors import BadInput
 from ghar.inputs import missing
 from ghar.launch.entry import load
+from ghar.llm.models import load_configured
+from ghar.llm.tokens import encode_prompt
 from ghar.trainers import memory
+from ghar.trainers.evaluation.evaluate import table_of
 from ghar.trainers.memory import checkpoint_copy, estimate, fitted, shape_of, shaped
+from ghar.trainers.pass_sizes import Sizes, rl_size, row_of, sft_size
 from ghar.trainers.plan import (
     EpisodeCounts,
     PlanPhase,
     Speed,
+    _encoding,
     disk_of,
     longest_played,
     make_plan,
@@ -29,8 +36,10 @@ from ghar.trainers.plan import (
     of_all_layers,
     phases_of,
     probe_variants,
+    probed_sizes,
     show,
 )  # fmt: skip
+from tests.llm.families import saved
 from tests.running import run_python
 from tests.trainers.test_activation_memory import architecture
 
@@ -48,9 +57,6 @@ SPEED = Speed(train=100, read=1000, step=0.1, row=0.01)
 def phases(
     counted: EpisodeCounts, speed: Speed, processes: int, *overrides: str, rehearsal: dict[str, float] | None = None
 ) -> dict[str, PlanPhase]:
-    from ghar.envs import system as systems
-    from ghar.envs.records import Records
-
     config = load([*SMALL, *overrides])
     system = systems.build(Records(config))
     if rehearsal is not None:
@@ -76,8 +82,6 @@ def test_calls_tokens_and_hours_by_hand(tmp_path: Path) -> None:
 
 def test_a_variant_without_retrieval_is_counted_as_what_it_plays(tmp_path: Path) -> None:
     """Label-only SFT, with weights of its own, asks once; the others are counted as the teacher plays."""
-    from ghar.envs import system as systems
-    from ghar.envs.records import Records
 
     config = load([*SMALL, f"data.cache={tmp_path}", "eval.variants=[label_sft,ghar_sft,ghar_rl,scripted,ghar_base]",
                    "trainer.rl.eval_samples=5"])  # fmt: skip
@@ -106,7 +110,7 @@ def test_a_teacher_is_counted_with_its_own_reach(monkeypatch: pytest.MonkeyPatch
                    "engine.max_batch=8"])  # fmt: skip
     for on, together in ((Device("cpu", 80 * GIB), 1024), (Device("cuda", 80 * GIB), 16_384)):
         for asked, own, other in ((None, 2048, 3712), (3000, 2048, 3000), (700, 700, 700)):
-            found = estimate(config, student, 1, on=on, length=asked)
+            found = estimate(config, student, 1, on=on, sizes=Sizes(asked))
             for phase, length in (("evaluation", own), ("teacher", other)):
                 rows = min(8, max(1, together // length))
                 kept, reading = (2 * 8 * length + 16_384) * TINY.cached * 4, 1000 * rows + rows * length
@@ -118,7 +122,8 @@ def test_the_host_holds_the_process_and_prompts_as_long_as_the_probes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a CPU; beside a GPU libraries, weights and what a checkpoint is written from."""
-    counted = replace(COUNTED, longest=200)
+    texts = tuple(row_of(range(1000 * i, 1000 * i + 150), (1, 2)) for i in range(30))
+    counted = replace(COUNTED, longest=200, texts=texts, episodes=10)
     monkeypatch.setattr(memory, "activations", lambda one: 1000 * one.rows + one.tokens)
     monkeypatch.setattr("ghar.trainers.plan.probe", lambda system, config, shape: counted)
     process = SimpleNamespace(memory_info=lambda: SimpleNamespace(rss=5 * GIB))
@@ -127,7 +132,12 @@ def test_the_host_holds_the_process_and_prompts_as_long_as_the_probes(
     shape = shape_of(config)
     assert shape is not None
     cpu, gpu = Device("cpu", 24 * GIB, "here"), Device("cuda", 80 * GIB, "there")
-    short, long = (estimate(config, shape, 1, on=cpu, length=length) for length in (200, None))
+    records = Records(config)
+    system = table_of(systems.build(records), records)
+    sizes = probed_sizes(system, config, shape, 1, counted, {})
+    taught, played = sft_size(texts, config, 1, True), rl_size(texts, 10, config, 1, True)
+    assert sizes == Sizes(200, config.env.in_flight, taught, played)
+    short, long = (estimate(config, shape, 1, on=cpu, sizes=some) for some in (sizes, Sizes()))
     most, copied = {phase: sum(need.values()) for phase, need in short.items()}, checkpoint_copy(config, shape, 1)
     little = replace(cpu, memory=int(most["rl"] + copied) - 1)
     plan, full = (make_plan(config, (1, device)) for device in (cpu, little))
@@ -142,6 +152,32 @@ def test_the_host_holds_the_process_and_prompts_as_long_as_the_probes(
     assert beside.host == 3 * GIB + 4 * shape.weights + copied and copied > 0
     alone = load([*SMALL, f"data.cache={tmp_path}", "model.lora_rank=8", "trainer.rl.updates=0"])
     assert make_plan(alone, (1, gpu)).host == 3 * GIB + 4 * shape.weights
+
+
+def test_the_examples_of_a_further_stage_are_batched_too(tmp_path: Path) -> None:
+    """Label-only fine-tuning reads whole records, where these turns are short."""
+    config = load([*SMALL, f"data.cache={tmp_path}", "eval.variants=[label_sft]"])
+    records, shape = Records(config), shape_of(config)
+    assert shape is not None
+    system = table_of(systems.build(records), records)
+    short = replace(COUNTED, texts=(row_of((1, 2), (3,)),) * 4, episodes=4, at_once=2)
+    both, alone = (
+        probed_sizes(system, replace(config, eval=replace(config.eval, variants=names)), shape, 1, short, {})
+        for names in (("label_sft",), ("ghar_rl",))
+    )
+    assert alone.sft == sft_size(short.texts, config, 1, True) and alone.at_once == 2 * config.env.in_flight
+    assert both.sft is not None and alone.sft is not None and both.sft.tokens > alone.sft.tokens
+
+
+def test_prompts_are_counted_in_the_models_chat_template(tmp_path: Path) -> None:
+    folder = saved("smollm2", tmp_path)
+    config = load(["model=pretrained", f"model.path={folder}", "model.system_message=You check orders."])
+    _, tokenizer = load_configured(config)
+    ids = _encoding(config)
+    assert list(ids.prompt("Is it gout?")) == encode_prompt(tokenizer, "Is it gout?")
+    assert list(ids.text("It is.")) == tokenizer.encode("It is.", add_special_tokens=False) and ids.weight == 1
+    with pytest.raises(BadInput, match="does not read"):
+        _encoding(replace(config, model=replace(config.model, template_arguments={"unknown": True})))
 
 
 def test_seconds_of_a_few_layers_are_drawn_out_to_all() -> None:
@@ -196,8 +232,6 @@ def test_attempts_and_rehearsed_episodes_by_hand(tmp_path: Path, teacher: str) -
 
 def test_the_disk_holds_what_each_variant_plays(tmp_path: Path) -> None:
     """A model after each SFT; label-only SFT writes a short prompt a sample, fitted baselines none."""
-    from ghar.envs import system as systems
-    from ghar.envs.records import Records
     from ghar.trainers.evaluation.evaluate import table_of
 
     once = {"label_sft": replace(COUNTED, prompt=50, reply=1)}
@@ -217,9 +251,6 @@ def test_the_disk_holds_what_each_variant_plays(tmp_path: Path) -> None:
 
 
 def test_prompts_are_as_long_as_those_that_are_played(tmp_path: Path) -> None:
-    from ghar.envs import system as systems
-    from ghar.envs.records import Records
-
     counted, once = replace(COUNTED, longest=900), {"label_sft": replace(COUNTED, longest=200)}
     system = systems.build(Records(load([*SMALL, f"data.cache={tmp_path}"])))
     for names, updates, longest in (
