@@ -24,7 +24,7 @@ from ghar.llm.vllm_build import check_installed, free_memory, step_tokens, works
 from ghar.trainers.activation_memory import TrainingPass, activations, architecture
 from ghar.trainers.pass_sizes import PassSize, Sizes
 from ghar.trainers.rl.fast.rows import TREE
-from ghar.trainers.rl.settings import has_critic
+from ghar.trainers.rl.settings import has_critic, needs_reference
 from ghar.trainers.runs.distributed import world
 
 LEAST_TOKENS = 2048  # no advice to make micro-batches smaller than a long prompt
@@ -157,7 +157,7 @@ def estimate(
     if training:
         teacher = _teacher(config, shape)
         if teacher is not None:
-            student = {} if teacher is shape else {"student": shape.weights * _item(config)}
+            student = {} if teacher is shape else {"student": shape.weights * bytes_of_number(config)}
             phases["teacher"] = _played(config, teacher, on, read(teacher), sizes) | student
         phases["sft"] = _sft(config, shape, processes, on, own, sizes)
         if config.trainer.rl.updates:
@@ -187,12 +187,12 @@ def _teacher(config: Config, shape: ModelShape) -> ModelShape | None:
 
 def _folded(config: Config, shape: ModelShape) -> float:
     """Bytes of the base's weights as they were, while adapters are folded into them."""
-    return shape.linear * _item(config) if config.model.finetune == "lora" else 0
+    return shape.linear * bytes_of_number(config) if config.model.finetune == "lora" else 0
 
 
 def _played(config: Config, shape: ModelShape, on: Device, length: int, sizes: Sizes) -> Need:
     """Of a model that answers and learns nothing."""
-    return {"weights": shape.weights * _item(config), **_engine(config, shape, on, length, sizes)}
+    return {"weights": shape.weights * bytes_of_number(config), **_engine(config, shape, on, length, sizes)}
 
 
 def _engine(config: Config, shape: ModelShape, on: Device, length: int, sizes: Sizes) -> Need:
@@ -200,7 +200,7 @@ def _engine(config: Config, shape: ModelShape, on: Device, length: int, sizes: S
     keys and values, or those of hf and the pass that reads prompts."""
     from ghar.llm.kv_cache import KEPT, read_at_once  # transformers
 
-    engine, item = config.engine, _item(config)
+    engine, item = config.engine, bytes_of_number(config)
     if engine.kind == "vllm":
         tokens = step_tokens(on, length)
         step = workspace(json.loads(shape.architecture), item, tokens, engine.shared_by)
@@ -239,7 +239,7 @@ def _rl(config: Config, shape: ModelShape, processes: int, on: Device, length: i
     """Besides training there are rollouts without gradients: adapters folded into a copy, all weights of ZeRO-3."""
     rl, lora = config.trainer.rl, config.model.finetune == "lora"
     # full fine-tuning keeps a copy as its reference
-    copies = 2 if not lora and (rl.kl > 0 or "eq16" in rl.as_printed) else 1
+    copies = 2 if not lora and needs_reference(config) else 1
     size = sizes.rl
     if size is None:
         size = PassSize(tree_lines(rl.micro_tokens, length), rl.micro_tokens, rl.micro_tokens // REPLY, True)
@@ -285,7 +285,7 @@ def checkpoint_copy(config: Config, shape: ModelShape, processes: int) -> float:
     process 0 alone copies, and a process's part of the optimiser's state. None by the plain trainer, which waits."""
     if not config.trainer.rl.updates or config.trainer.method == "plain":
         return 0
-    own = 4 if config.deepspeed.stage is None else _item(config)
+    own = 4 if config.deepspeed.stage is None else bytes_of_number(config)
     copied = _trained(config, shape) * own + _moments(config, shape, processes)
     return copied * (2 if has_critic(config) else 1)
 
@@ -301,7 +301,7 @@ def _pass(kind: Literal["sft", "rl", "rollout"], config: Config, shape: ModelSha
 
 def _training(config: Config, shape: ModelShape, processes: int, on: Device, busy: float, copies: int) -> Need:
     """Bytes of a training pass. busy: of its activations; copies: how many there are of the weights."""
-    model, stage, item = config.model, config.deepspeed.stage, _item(config)
+    model, stage, item = config.model, config.deepspeed.stage, bytes_of_number(config)
     lora = model.finetune == "lora"
     trained = _trained(config, shape)
     own = 4 if stage is None else item  # what is trained without DeepSpeed is float32: adapters, SFT's masters
@@ -328,7 +328,8 @@ def _moments(config: Config, shape: ModelShape, processes: int) -> float:
     return _trained(config, shape) * masters / (processes if (stage or 0) >= 1 else 1)
 
 
-def _item(config: Config) -> int:
+def bytes_of_number(config: Config) -> int:
+    """Bytes of a weight in model.dtype."""
     return 4 if config.model.dtype == "float32" else 2
 
 

@@ -12,11 +12,12 @@ import torch
 
 from ghar.config import Config
 from ghar.trainers.rl.fast.rows import collate, packed
+from ghar.trainers.rl.settings import trained_share
 from ghar.trainers.rl.trajectory import Row
 from ghar.trainers.sft.packing import groups_of
 from ghar.trainers.sft.pairs import TokenExample
 
-DRAWS = 8  # optimiser steps of RL that are drawn, the largest pass of which counts
+DRAWS = 8  # optimiser steps of RL that are drawn
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,15 @@ class PassSize:
     tokens: int
     replies: int
     trees: bool
+
+
+@dataclass(frozen=True)
+class Packing:
+    """The passes of some optimiser steps. largest: the one of most tokens; row: tokens of all passes for each row that
+    was in them, those that rows share once."""
+
+    largest: PassSize
+    row: float
 
 
 @dataclass(frozen=True)
@@ -50,8 +60,8 @@ def row_of(prompt: Sequence[int], reply: Sequence[int], weight: float = 1.0) -> 
     return Row(0, 0, min(start, end - 1), ids, logp, (), agent=0, role=0, trainable=True)
 
 
-def sft_size(rows: Sequence[Row], config: Config, processes: int, shares: bool) -> PassSize | None:
-    """The largest pass of an epoch over `rows`; None without rows. shares: whether the model reads trees."""
+def sft_packing(rows: Sequence[Row], config: Config, processes: int, shares: bool) -> Packing | None:
+    """The passes of an epoch over `rows`; None without rows. shares: whether the model reads trees."""
     warmup, rng = config.trainer.warmup, np.random.default_rng(config.seed)
     own = max(1, warmup.batch // processes)
     micro = gcd(own, warmup.micro_batch)
@@ -66,23 +76,32 @@ def sft_size(rows: Sequence[Row], config: Config, processes: int, shares: bool) 
             sizes += _sizes(step, micro * max(len(row.tokens) for row in step), True)
         else:
             sizes += [_size(step[n : n + micro], ()) for n in range(0, len(step), micro)]
-    return max(sizes, key=lambda size: size.tokens, default=None)
+    return _packing(sizes, len(rows))
 
 
-def rl_size(rows: Sequence[Row], episodes: int, config: Config, processes: int, shares: bool) -> PassSize | None:
-    """The largest pass of some steps over as many rows as a minibatch has, when `rows` are of so many episodes; None
-    without rows. shares: whether the model reads trees."""
+def rl_packing(rows: Sequence[Row], episodes: int, config: Config, processes: int, shares: bool) -> Packing | None:
+    """The passes of some steps over as many rows as a minibatch has, when `rows` are of so many episodes; None without
+    rows. shares: whether the model reads trees."""
     if not rows:
         return None
     rl, rng = config.trainer.rl, np.random.default_rng(config.seed)
-    wanted = len(rows) / episodes * rl.episodes / (rl.minibatches * processes)
+    wanted = len(rows) / episodes * trained_share(config) * rl.episodes / (rl.minibatches * processes)
     number = max(1, min(len(rows), round(wanted)))
     drawn = ([rows[i] for i in rng.permutation(len(rows))[:number]] for _ in range(DRAWS))
-    size = max((size for some in drawn for size in _sizes(some, rl.micro_tokens, shares)), key=lambda size: size.tokens)
+    packing = _packing([size for some in drawn for size in _sizes(some, rl.micro_tokens, shares)], DRAWS * number)
+    assert packing is not None
+    size = packing.largest
     more = min(wanted / number, rl.micro_tokens / size.tokens)  # a minibatch of more rows than were played
     if more <= 1:
-        return size
-    return PassSize(round(size.lines * more), round(size.tokens * more), round(size.replies * more), size.trees)
+        return packing
+    lines, tokens, replies = (round(n * more) for n in (size.lines, size.tokens, size.replies))
+    return Packing(PassSize(lines, tokens, replies, size.trees), packing.row)
+
+
+def _packing(sizes: Sequence[PassSize], rows: int) -> Packing | None:
+    if not sizes:
+        return None
+    return Packing(max(sizes, key=lambda size: size.tokens), sum(size.tokens for size in sizes) / rows)
 
 
 def _sizes(rows: Sequence[Row], budget: int, share: bool) -> list[PassSize]:

@@ -1,18 +1,16 @@
 """What a run would take, before it starts: calls of the model, tokens, hours, memory and disk of each phase.
 
-Counts come from the system's own cases and a few episodes, of its rule or of a sketch of a model (trainers/dry_run.py);
-speeds from some layers of the model at its true width, timed on this machine; memory from trainers/memory.py. Nothing
-is trained and no weights are loaded.
+Counts come from the system's own cases and a few episodes (trainers/probe.py), tokens of training passes from how their
+rows are packed (trainers/pass_sizes.py), speeds from some layers of the model that are timed on this machine
+(trainers/speed.py), memory from trainers/memory.py. Nothing is trained and no weights are loaded.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
@@ -23,75 +21,32 @@ import torch
 from ghar.config import Config
 from ghar.device import GIB, Device, planned_for, this_device
 from ghar.envs import system as systems
-from ghar.envs.play import play, stage_of
 from ghar.envs.records import Records
-from ghar.envs.system import WORDS, DemoPretraining, System, Variant
+from ghar.envs.system import WORDS, DemoPretraining, System
 from ghar.errors import BadInput
 from ghar.heap import release_memory
-from ghar.llm.policy import Policy
 from ghar.llm.tensor_parallel import check_gpus, check_shape
 from ghar.llm.vllm_build import free_memory
 from ghar.trainers.activation_memory import architecture
 from ghar.trainers.base import packaged_base
-from ghar.trainers.dry_run import DryRun, Encoding, Ids
 from ghar.trainers.evaluation.evaluate import table_of
-from ghar.trainers.memory import BOUNDS, ModelShape, checkpoint_copy, estimate, processes_of, shape_of, without_teacher
-from ghar.trainers.pass_sizes import Sizes, rl_size, row_of, sft_size
-from ghar.trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
-from ghar.trainers.rl.trajectory import Row
+from ghar.trainers.memory import (
+    BOUNDS,
+    ModelShape,
+    bytes_of_number,
+    checkpoint_copy,
+    estimate,
+    processes_of,
+    shape_of,
+    without_teacher,
+)
+from ghar.trainers.pass_sizes import Packing, Sizes, rl_packing, row_of, sft_packing
+from ghar.trainers.probe import PROBED, EpisodeCounts, encoding_of, probe, probe_variants
+from ghar.trainers.rl.settings import needs_reference, trained_share
+from ghar.trainers.speed import Speed, measure
 from ghar.trainers.stages import evaluated_variants, further_stages, needs_warm_up
 
-PROBED, PROBED_VARIANT = 24, 8  # episodes: of what the teacher plays, and of a variant with weights of its own
-TIMED = 1024  # tokens of a timed pass
-TOKENS_A_WORD = 1.5  # where there is no tokenizer yet
-UNCACHED = 256 * 2**20  # bytes of weights that no processor keeps from one token to the next
 LIBRARIES = 3 * GIB  # of host memory beside a GPU, besides weights and data
-
-
-@dataclass(frozen=True)
-class EpisodeCounts:
-    """Of an episode, on average: calls of the model, tokens of their prompts and replies, and seconds besides.
-
-    steps, rows: passes of one token for a batch of replies, an episode's share of them, and the replies in these
-    passes; fresh: the share of the prompts' tokens that an engine reads, the rest being kept from other prompts;
-    longest: tokens of the longest prompt of all with the longest reply that it allows, None where it was not counted;
-    context: tokens of a call's prompt, with the reply that it goes on from, None where they are prompt / calls;
-    texts: prompts and replies of so many `episodes`; at_once: requests that an episode waits for together.
-    """
-
-    calls: float
-    prompt: float
-    reply: float
-    seconds: float
-    steps: float
-    rows: float
-    fresh: float = 1.0
-    longest: int | None = None
-    context: float | None = None
-    texts: tuple[Row, ...] = field(default=(), repr=False)
-    episodes: int = 0
-    at_once: float = 1.0
-
-    @property
-    def tokens(self) -> float:
-        return self.prompt + self.reply
-
-    @property
-    def call(self) -> float:
-        """Tokens of a call's whole prompt and its reply."""
-        calls = max(self.calls, 1)
-        return (self.prompt / calls if self.context is None else self.context) + self.reply / calls
-
-
-@dataclass(frozen=True)
-class Speed:
-    """Tokens a second and process: trained on (forward and backward) and read (forward); seconds of a pass of one token
-    for a batch, and what every row of it adds."""
-
-    train: float
-    read: float
-    step: float
-    row: float
 
 
 @dataclass(frozen=True)
@@ -173,6 +128,9 @@ def make_plan(config: Config, gpus: tuple[int, Device] | None = None) -> Plan:
     held = _resident_memory()
     speed = measure(config, shape, counted) if gpus is None else None
     processes, on = (processes_of(), this_device()) if gpus is None else gpus
+    a_row = len(counted.texts) / max(counted.episodes, 1)
+    sft, rl = (p and a_row * p.row for p in packings(config, shape, processes, counted))
+    counted = replace(counted, sft=sft, rl=rl)
     asked = config if needs_warm_up(system, config) else without_teacher(config)
     memory, likely = (
         {name: sum(parts.values()) for name, parts in estimate(asked, shape, processes, on=on, sizes=sizes).items()}
@@ -184,7 +142,7 @@ def make_plan(config: Config, gpus: tuple[int, Device] | None = None) -> Plan:
     if on.kind == "cpu" and copied and likely["rl"] + copied <= free:  # else it is written at once, without a copy
         likely["rl"] += copied
     workers = config.engine.shared_by if config.engine.shared_by > 1 else 0
-    beside = LIBRARIES * (1 + workers) + shape.weights * _item(config) + copied  # a GPU
+    beside = LIBRARIES * (1 + workers) + shape.weights * bytes_of_number(config) + copied  # a GPU
     host = beside if on.kind == "cuda" else held + max(likely.values())
     return Plan(phases, host, disk_of(system, config, shape, counted, variants), device, free, processes)
 
@@ -197,6 +155,21 @@ def _resident_memory() -> int:
     return psutil.Process().memory_info().rss
 
 
+def packings(config: Config, shape: ModelShape, processes: int, counted: EpisodeCounts) -> list[Packing | None]:
+    """How SFT and RL pack the probe's rows; None without rows."""
+    shares, texts = _reads_trees(shape), counted.texts
+    return [
+        sft_packing(texts, config, processes, shares), rl_packing(texts, counted.episodes, config, processes, shares)
+    ]  # fmt: skip
+
+
+def _reads_trees(shape: ModelShape) -> bool:
+    from ghar.trainers.sft.packing import can_share
+
+    with torch.device("meta"):
+        return can_share(architecture(shape.architecture, 2))
+
+
 def probed_sizes(
     system: System[Any],
     config: Config,
@@ -206,22 +179,18 @@ def probed_sizes(
     variants: Mapping[str, EpisodeCounts],
 ) -> Sizes:
     """Passes and batches as large as the probes make them."""
-    from ghar.trainers.sft.packing import can_share
-
-    with torch.device("meta"):
-        shares = can_share(architecture(shape.architecture, 2))
-    ids, taught = _encoding(config), needs_warm_up(system, config)
-    learned = [counted.texts] if taught else []
+    ids, (sft, rl) = encoding_of(config), packings(config, shape, processes, counted)
+    learned = [sft] if needs_warm_up(system, config) else []
     for name in further_stages(system, config):
         pairs = _spread(system.training.stages[name](WORDS).train)
-        learned.append(tuple(row_of(ids.prompt(prompt), ids.text(reply), ids.weight) for prompt, reply, *_ in pairs))
-    passes = [size for rows in learned if (size := sft_size(rows, config, processes, shares))]
-    at_once = ceil(config.env.in_flight * max([counted.at_once, *(of.at_once for of in variants.values())]))
+        rows = [row_of(ids.prompt(prompt), ids.text(reply), ids.weight) for prompt, reply, *_ in pairs]
+        learned.append(sft_packing(rows, config, processes, _reads_trees(shape)))
+    passes = [packing.largest for packing in learned if packing is not None]
     return Sizes(
         longest_played(system, config, counted, variants),
-        at_once,
+        ceil(config.env.in_flight * max([counted.at_once, *(of.at_once for of in variants.values())])),
         max(passes, key=lambda size: size.tokens, default=None),
-        rl_size(counted.texts, counted.episodes, config, processes, shares),
+        None if rl is None else rl.largest,
     )
 
 
@@ -271,7 +240,8 @@ def phases_of(
         rule = warmup.teacher == "scripted"
         add("teacher", 0 if rule else tries, 0, memory.get("teacher", 0), rules=tries if rule else 0)
     if warms_up:
-        add("sft", 0, warmup.epochs * samples * (1 + rehearsed) * counted.tokens, memory["sft"])
+        taught = counted.tokens if counted.sft is None else counted.sft
+        add("sft", 0, warmup.epochs * samples * (1 + rehearsed) * taught, memory["sft"])
     evaluated = evaluated_variants(system, config)
     for name in further_stages(system, config):
         examples = system.training.stages[name](WORDS)
@@ -279,9 +249,10 @@ def phases_of(
         epochs = examples.epochs or warmup.epochs
         add(name, 0, epochs * tokens, memory["sft"], passes=4 * epochs * valid)  # every quarter of an epoch
     if rl.updates:
-        batch = rl.episodes * counted.tokens
+        batch = rl.episodes * trained_share(config) * (counted.tokens if counted.rl is None else counted.rl)
         validated = (rl.updates // rl.eval_every + 1) * min(rl.eval_samples, len(cases.valid))
-        before = (2 if rl.kl > 0 or "eq16" in rl.as_printed else 1) * batch  # log-probs, and those of the reference
+        # log-probs, and those of the reference
+        before = 0 if config.trainer.method == "rft" else (2 if needs_reference(config) else 1) * batch
         episodes = rl.updates * rl.episodes + validated
         add("rl", episodes, rl.updates * rl.epochs * batch, memory["rl"], passes=rl.updates * before)
     models = [variant for variant in evaluated if system.asks_model(variant)]
@@ -320,7 +291,7 @@ def _tokens(config: Config, pairs: Sequence[Any]) -> float:
     """Of pairs of (prompt, reply, ...), from some of them."""
     if not pairs:
         return 0.0
-    ids = _encoding(config)
+    ids = encoding_of(config)
     counted = sum(len(ids.prompt(prompt)) + len(ids.text(reply)) for prompt, reply, *_ in _spread(pairs))
     return len(pairs) / PROBED * ids.weight * counted
 
@@ -330,187 +301,7 @@ def _spread(pairs: Sequence[Any]) -> list[Any]:
     return [pairs[i] for i in np.linspace(0, len(pairs) - 1, PROBED).astype(int)] if pairs else []
 
 
-# ---------------------------------------------------------------- the probe
-
-
-def probe_variants(system: System[Any], config: Config, shape: ModelShape) -> dict[str, EpisodeCounts]:
-    """Count the episodes of evaluated variants with weights of their own (`Training.stages`), which play otherwise."""
-    own = [variant for variant in evaluated_variants(system, config) if variant.who in system.training.stages]
-    return {variant.name: _count(system, variant, config, shape, PROBED_VARIANT) for variant in own}
-
-
-def probe(system: System[Any], config: Config, shape: ModelShape) -> EpisodeCounts:
-    """Play a few training cases and count: by the system's rule where it teaches, else by a sketch of a model."""
-    teacher = system.training.teacher if config.trainer.warmup.teacher == "scripted" else None
-    return _count(system, system.teacher_variant(), config, shape, PROBED, teacher)
-
-
-def _count(
-    system: System[Any], variant: Variant, config: Config, shape: ModelShape, most: int, rule: str | None = None
-) -> EpisodeCounts:
-    """Play at most so many training cases and count. rule: a policy of `System.fixed`; None is a sketch of a model."""
-    cases, stage = system.cases.train, stage_of(system, variant, config)
-    chosen = [cases[i] for i in np.linspace(0, len(cases) - 1, min(most, len(cases))).astype(int)]
-    share = min(1.0, len(chosen) / config.env.in_flight)
-
-    def played(some: Sequence[Any]) -> DryRun:
-        run = DryRun(config, shape, _encoding(config), share=share)
-        policy: Policy = run.following(system.fixed[rule]()) if rule else run.sketched()
-        taken = _timed(lambda: play(stage, some, policy, seed=config.seed, title="Probe"))
-        run.seconds = max(0.0, taken - run.seconds)
-        return run
-
-    played(chosen[:1])  # what is read or built at the first retrieval
-    run = played(chosen)
-    calls, read, sampled, fresh, steps, rows, seconds = (
-        n / len(chosen) for n in (run.calls, run.prompt, run.reply, run.fresh, *run.passes(), run.seconds)
-    )
-    steps *= min(1.0, len(chosen) / min(config.engine.max_batch, config.env.in_flight))  # of batches as full as can be
-    share_read, context = (fresh / read if read else 1.0), run.context / max(run.calls, 1)
-    together = run.widest / min(len(chosen), config.env.in_flight)
-    return EpisodeCounts(
-        calls, read, sampled, seconds, steps, rows, share_read, run.longest, context,
-        texts=tuple(run.texts), episodes=len(chosen), at_once=together,
-    )  # fmt: skip
-
-
-def _encoding(config: Config) -> Encoding:
-    """Ids by the model's own tokenizer, its chat template included, where it has one already; else of words."""
-    if config.model.kind == "pretrained":
-        from transformers import AutoTokenizer
-
-        from ghar.llm.chat_template import freeze
-        from ghar.llm.models import model_path
-        from ghar.llm.tokens import encode_prompt
-
-        path, tokenizer = model_path(config), None
-        with suppress(OSError, ValueError):
-            tokenizer = AutoTokenizer.from_pretrained(path)
-        if tokenizer is not None:
-            freeze(tokenizer, config.model.template_arguments, config.model.system_message, path)
-            return Encoding(
-                lambda text: tuple(encode_prompt(tokenizer, text)),
-                lambda text: tuple(tokenizer.encode(text, add_special_tokens=False)),
-            )
-    numbers: dict[str, int] = {}
-
-    def words(text: str) -> Ids:
-        return tuple(numbers.setdefault(word, len(numbers)) for word in text.split())
-
-    return Encoding(words, words, TOKENS_A_WORD)
-
-
-def measure(config: Config, shape: ModelShape, counted: EpisodeCounts) -> Speed:
-    """Speeds of the whole model, from fewer of its layers at true width."""
-    length = int(max(16, min(TIMED, counted.call)))
-    rows = max(1, TIMED // length)
-    reply = int(max(1, min(length // 2, counted.reply / max(counted.calls, 1))))
-    batch = min(config.engine.max_batch, 64)
-    train, read = of_all_layers(
-        lambda layers: _row_seconds(config, shape, layers, rows, length, reply), 2, min(6, shape.layers), shape
-    )
-    # one token for each row reads all weights: of few layers they would stay in the processor's cache
-    weighty = min(shape.layers, max(2, ceil(UNCACHED / _item(config) / max(1, shape.linear // shape.layers))))
-    more = min(shape.layers, 2 * weighty)
-    one, all_rows = of_all_layers(lambda some: _step_seconds(config, shape, some, length, batch), weighty, more, shape)
-    row = max(0.0, all_rows - one) / max(1, batch - 1)
-    return Speed(rows * length / train, rows * length / read, max(0.0, one - row), row)
-
-
-def of_all_layers(
-    seconds: Callable[[int], tuple[float, float]], few: int, more: int, shape: ModelShape
-) -> tuple[float, float]:
-    """Both seconds of so many layers, drawn out from few and more layers to all of them."""
-    if few >= more:
-        return seconds(shape.layers)
-    each = zip(seconds(few), seconds(more), strict=True)
-    first, second = (a + (shape.layers - few) * max(0.0, b - a) / (more - few) for a, b in each)
-    return first, second
-
-
-def _layers_of(config: Config, shape: ModelShape, layers: int) -> Any:
-    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
-        return architecture(shape.architecture, layers, config.model.dtype)
-
-
-def _row_seconds(
-    config: Config, shape: ModelShape, layers: int, rows: int, length: int, reply: int
-) -> tuple[float, float]:
-    """Of a training pass and a reading one over rows of `length` tokens."""
-    model = config.model
-    how = ActorCriticConfig(
-        model.finetune, model.lora_rank or 0, critic=model.critic, detach=True, reference=False,
-        checkpointing=config.deepspeed.checkpointing,
-    )  # fmt: skip
-    ids, logp = np.full(length, 3, np.int64), np.zeros(length, np.float32)
-    several = [Row(i, 0, length - reply, ids, logp, (), agent=0, role=0, trainable=True) for i in range(rows)]
-    actor = ActorCritic(_layers_of(config, shape, layers), how)
-
-    def train() -> None:
-        scores = actor.score(several, entropy_gradient=False)
-        (scores.logp.sum() + scores.values.sum()).backward()
-
-    return _best(train), _best(lambda: actor.evaluate(several, rows * length))
-
-
-def _step_seconds(config: Config, shape: ModelShape, layers: int, length: int, batch: int) -> tuple[float, float]:
-    """Of one token behind `length` others, for one row and for a batch of rows, as engine hf samples it."""
-    from ghar.llm.kv_cache import BatchCache, PrefixStore, grouped_heads, read_prompts  # transformers
-
-    base = _layers_of(config, shape, layers)
-    ids = torch.full((batch, 1), 3, device=base.device)
-    with torch.inference_mode(), grouped_heads(base):
-        few, _ = read_prompts(base, [(3,) * 3], 0, PrefixStore(0))
-        one = few.row(0, 1)
-
-        def sampled(rows: int) -> float:
-            cache = BatchCache([length] * rows, base.device)
-            wide = [(keys.expand(-1, length, -1), values.expand(-1, length, -1)) for keys, values in one]
-            cache.write(range(rows), [(keys[:, :0], values[:, :0]) for keys, values in one], wide)
-
-            def step() -> None:
-                cache.mask = torch.cat([cache.mask, cache.mask.new_ones(rows, 1)], dim=1)
-                where = ids.new_full((rows, 1), cache.columns)
-                how = {"attention_mask": cache.mask, "position_ids": where, "past_key_values": cache.cache}
-                base(input_ids=ids[:rows], **how, use_cache=True, logits_to_keep=1)
-
-            return _best(step)
-
-        return sampled(1), sampled(batch)
-
-
-def _best(work: Callable[[], Any]) -> float:
-    """Seconds of the quicker of two, after one that is not counted.
-
-    On a CPU at most what one thread alone works: several wait actively for one that is not running, where others hold
-    the machine, and neither clock would tell that from work.
-    """
-    taken = [_timed(work) for _ in range(3)][1:]
-    threads = torch.get_num_threads()
-    if threads > 1 and not torch.cuda.is_available():
-        torch.set_num_threads(1)
-        try:
-            taken.append(_timed(work))
-        finally:
-            torch.set_num_threads(threads)
-    return min(taken)
-
-
-def _timed(work: Callable[[], Any]) -> float:
-    """Seconds; on a CPU those that it worked, where others hold it the rest of the time."""
-    start, worked = time.perf_counter(), time.process_time()
-    work()
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-        return time.perf_counter() - start
-    return min(time.perf_counter() - start, time.process_time() - worked)
-
-
 # ---------------------------------------------------------------- what is written
-
-
-def _item(config: Config) -> int:
-    return 4 if config.model.dtype == "float32" else 2
 
 
 def disk_of(
@@ -524,7 +315,7 @@ def disk_of(
 
     variants: as in `phases_of`. An episode's row has about six characters a token; of one that asks no one none.
     """
-    lora, item = config.model.finetune == "lora", _item(config)
+    lora, item = config.model.finetune == "lora", bytes_of_number(config)
     trained = (config.model.lora_rank or 0) * shape.ends if lora else shape.weights
     made = int(needs_warm_up(system, config)) + len(further_stages(system, config))
     models = int(config.model.kind == "demo") * shape.weights * item + made * trained * (4 if lora else item)

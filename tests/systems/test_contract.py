@@ -113,7 +113,7 @@ def test_roles_are_known_before_tables_are_read(built: tuple[System[Any], Config
 
 def test_every_reply_and_the_plan_obey_the_budget_of_the_configuration(built: tuple[System[Any], Config]):
     from ghar.trainers.memory import shape_of
-    from ghar.trainers.plan import probe
+    from ghar.trainers.probe import probe
 
     system, config = built
     if not system.agents:
@@ -214,7 +214,7 @@ def trained(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[
 
 def test_the_plan_plays_every_variant_with_weights_of_its_own(built: tuple[System[Any], Config]):
     from ghar.trainers.memory import shape_of
-    from ghar.trainers.plan import probe_variants
+    from ghar.trainers.probe import probe_variants
 
     system, config = built
     own = [name for name, variant in system.variants.items() if variant.who in system.training.stages]

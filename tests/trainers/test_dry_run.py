@@ -19,7 +19,7 @@ from ghar.llm.hf import passes
 from ghar.llm.policy import FunctionPolicy
 from ghar.trainers.dry_run import DryRun, Encoding
 from ghar.trainers.memory import ModelShape, shaped
-from ghar.trainers.plan import probe
+from ghar.trainers.probe import probe
 
 SMALL: dict[str, Any] = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2,
                          "num_attention_heads": 2, "num_key_value_heads": 2}  # fmt: skip
@@ -116,8 +116,8 @@ CHOICE = replace(ACT, prompt="ten " * 10, choices=("stop", "go on"), max_tokens=
 def probed(
     monkeypatch: pytest.MonkeyPatch, play: Any, teacher: str | None, rule: Any = None, flight: int = 24
 ) -> Any:
-    monkeypatch.setattr("ghar.trainers.plan.play", play)
-    monkeypatch.setattr("ghar.trainers.plan.stage_of", lambda *_: None)
+    monkeypatch.setattr("ghar.trainers.probe.play", play)
+    monkeypatch.setattr("ghar.trainers.probe.stage_of", lambda *_: None)
     system: Any = SimpleNamespace(
         cases=SimpleNamespace(train=list(range(30))), teacher_variant=lambda: None, fixed={"rule": lambda: rule},
         training=SimpleNamespace(teacher=teacher),

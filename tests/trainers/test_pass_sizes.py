@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ghar.config import Config
 from ghar.launch.entry import load
-from ghar.trainers.pass_sizes import PassSize, rl_size, row_of, sft_size
+from ghar.trainers.pass_sizes import Packing, PassSize, rl_packing, row_of, sft_packing
 from ghar.trainers.rl.fast.rows import packed
 from ghar.trainers.sft.packing import repacked
 from ghar.trainers.sft.pairs import TokenExample, collate
@@ -48,8 +49,9 @@ def test_the_largest_pass_of_sft_is_the_one_of_its_micro_batches(sizes: list[tup
             passes.append(max(widths) * len(widths))
         if "packed" not in batch:
             passes.append(batch["labels"].numel())
-    found = sft_size([row_of(*pair) for pair in asked], config, 1, True)
-    assert found is not None and found.tokens == max(passes)
+    found = sft_packing([row_of(*pair) for pair in asked], config, 1, True)
+    assert found is not None and found.largest.tokens == max(passes)
+    assert found.row == pytest.approx(sum(passes) / 8)
 
 
 def _example(pair: TokenExample) -> dict[str, list[int]]:
@@ -73,8 +75,8 @@ def test_without_trees_each_micro_batch_is_padded_to_its_longest_row() -> None:
     rows = [row_of(range(n - 2), (1, 2)) for n in (40, 10, 30, 20)]
     for shares, more in ((True, "deepspeed=zero2"), (False, "deepspeed=none")):
         config = settings("trainer.warmup.batch=4", more)
-        assert sft_size(rows, config, 1, shares) == PassSize(2, 80, 4, False)
-    assert sft_size((), settings(), 1, True) is None
+        assert sft_packing(rows, config, 1, shares) == Packing(PassSize(2, 80, 4, False), (2 * 20 + 2 * 40) / 4)
+    assert sft_packing((), settings(), 1, True) is None
 
 
 def test_a_pass_of_rl_has_as_many_rows_as_a_minibatch() -> None:
@@ -85,20 +87,31 @@ def test_a_pass_of_rl_has_as_many_rows_as_a_minibatch() -> None:
     def size(episodes: int, tokens: int, played: int = 12, processes: int = 1) -> PassSize | None:
         config = load(["trainer.rl.minibatches=2", f"trainer.rl.episodes={episodes}",
                        f"trainer.rl.micro_tokens={tokens}"])  # fmt: skip
-        return rl_size(rows[: 4 * played], played, config, processes, True)
+        packing = rl_packing(rows[: 4 * played], played, config, processes, True)
+        assert packing is None or packing.row == 20
+        return packing and packing.largest
 
     assert size(8, 1000) == PassSize(16, 320, 32, False)
     assert size(8, 1000, processes=2) == PassSize(8, 160, 16, False)
     assert size(8, 200) == PassSize(10, 200, 20, False)
     assert size(32, 4000, 8) == PassSize(64, 1280, 128, False)
     assert size(32, 1000, 8) == PassSize(50, 1000, 100, False)
-    assert rl_size((), 0, load([]), 1, True) is None
+    assert rl_packing((), 0, load([]), 1, True) is None
 
 
 def test_a_largest_pass_of_rl_is_packed_as_in_training() -> None:
     """Turns over one record are a tree."""
     rows = [row_of((*range(1000 * (i // 4), 1000 * (i // 4) + 80), i), (1, 2, 3)) for i in range(8)]
     config = load(["trainer.rl.minibatches=1", "trainer.rl.episodes=4", "trainer.rl.micro_tokens=500"])
-    found = rl_size(rows, 4, config, 1, True)
-    assert found == PassSize(2, 2 * (84 + 3 * 4), 24, True)
-    assert len(packed(rows, 500)) == 1 and rl_size(rows, 4, config, 1, False) == PassSize(5, 5 * 84, 15, False)
+    found, apart = (rl_packing(rows, 4, config, 1, shares) for shares in (True, False))
+    assert found == Packing(PassSize(2, 2 * (84 + 3 * 4), 24, True), 2 * (84 + 3 * 4) / 8)
+    assert len(packed(rows, 500)) == 1 and apart == Packing(PassSize(5, 5 * 84, 15, False), 84)
+
+
+def test_of_rejection_sampling_the_kept_episodes_are_trained_on() -> None:
+    """One of four attempts at a patient: of 16 episodes in two minibatches the rows of two, and no more than all."""
+    rows = [row_of(range(100 * i, 100 * i + 18), (1, 2)) for i in range(48)]
+    more = ["trainer.rl.minibatches=2", "trainer.rl.episodes=16", "trainer.rl.attempts=4", "trainer.method=rft"]
+    for keep, lines in ((1, 8), (2, 16), (9, 32)):
+        packing = rl_packing(rows, 12, load([*more, f"trainer.rft.keep={keep}"]), 1, True)
+        assert packing is not None and packing.largest == PassSize(lines, 20 * lines, 2 * lines, False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,22 +24,10 @@ from ghar.llm.tokens import encode_prompt
 from ghar.trainers import memory
 from ghar.trainers.evaluation.evaluate import table_of
 from ghar.trainers.memory import checkpoint_copy, estimate, fitted, shape_of, shaped
-from ghar.trainers.pass_sizes import Sizes, rl_size, row_of, sft_size
-from ghar.trainers.plan import (
-    EpisodeCounts,
-    PlanPhase,
-    Speed,
-    _encoding,
-    disk_of,
-    longest_played,
-    make_plan,
-    measure,
-    of_all_layers,
-    phases_of,
-    probe_variants,
-    probed_sizes,
-    show,
-)  # fmt: skip
+from ghar.trainers.pass_sizes import Sizes, rl_packing, row_of, sft_packing
+from ghar.trainers.plan import PlanPhase, disk_of, longest_played, make_plan, phases_of, probed_sizes, show
+from ghar.trainers.probe import EpisodeCounts, encoding_of, probe_variants
+from ghar.trainers.speed import Speed, measure, of_all_layers
 from tests.llm.families import saved
 from tests.running import run_python
 from tests.trainers.test_activation_memory import architecture
@@ -78,11 +67,27 @@ def test_calls_tokens_and_hours_by_hand(tmp_path: Path) -> None:
     assert one.memory == 3.0
     kept = phases(replace(counted, fresh=0.25), speed, 1, *own)["rl"]
     assert kept.seconds == pytest.approx(seconds - 0.75 * 300 * episodes / 1000)
+    packed = phases(replace(counted, sft=80, rl=200), speed, 1, *own)
+    assert packed["rl"].trained == 2 * 20 * 16 * 200 and packed["sft"].trained == one_epoch(own) * 80
+    assert packed["rl"].seconds == pytest.approx(
+        (300 * episodes + 20 * 16 * 200) / 1000 + sampled + 2 * 20 * 16 * 200 / 100 + 0.5 * episodes
+    )
+    rft = phases(counted, speed, 1, *own, "trainer.method=rft", "trainer.rl.attempts=4", "trainer.rft.keep=1")["rl"]
+    assert rft.trained == 2 * 20 * 4 * 306  # one of four attempts, and no log-probabilities before
+    assert rft.seconds == pytest.approx(0.3 * episodes + sampled + rft.trained / 100 + 0.5 * episodes)
+
+
+def one_epoch(overrides: Sequence[str]) -> float:
+    """Episodes of SFT, rehearsed ones included."""
+    config = load([*SMALL, *overrides])
+    system = systems.build(Records(config))
+    rehearsed = sum(system.training.rehearsal.values())
+    warmup = config.trainer.warmup
+    return warmup.epochs * min(warmup.samples, len(system.cases.train)) * (1 + rehearsed)
 
 
 def test_a_variant_without_retrieval_is_counted_as_what_it_plays(tmp_path: Path) -> None:
     """Label-only SFT, with weights of its own, asks once; the others are counted as the teacher plays."""
-
     config = load([*SMALL, f"data.cache={tmp_path}", "eval.variants=[label_sft,ghar_sft,ghar_rl,scripted,ghar_base]",
                    "trainer.rl.eval_samples=5"])  # fmt: skip
     system = systems.build(Records(config))
@@ -135,8 +140,9 @@ def test_the_host_holds_the_process_and_prompts_as_long_as_the_probes(
     records = Records(config)
     system = table_of(systems.build(records), records)
     sizes = probed_sizes(system, config, shape, 1, counted, {})
-    taught, played = sft_size(texts, config, 1, True), rl_size(texts, 10, config, 1, True)
-    assert sizes == Sizes(200, config.env.in_flight, taught, played)
+    taught, played = sft_packing(texts, config, 1, True), rl_packing(texts, 10, config, 1, True)
+    assert taught is not None and played is not None
+    assert sizes == Sizes(200, config.env.in_flight, taught.largest, played.largest)
     short, long = (estimate(config, shape, 1, on=cpu, sizes=some) for some in (sizes, Sizes()))
     most, copied = {phase: sum(need.values()) for phase, need in short.items()}, checkpoint_copy(config, shape, 1)
     little = replace(cpu, memory=int(most["rl"] + copied) - 1)
@@ -165,7 +171,8 @@ def test_the_examples_of_a_further_stage_are_batched_too(tmp_path: Path) -> None
         probed_sizes(system, replace(config, eval=replace(config.eval, variants=names)), shape, 1, short, {})
         for names in (("label_sft",), ("ghar_rl",))
     )
-    assert alone.sft == sft_size(short.texts, config, 1, True) and alone.at_once == 2 * config.env.in_flight
+    packing = sft_packing(short.texts, config, 1, True)
+    assert packing is not None and alone.sft == packing.largest and alone.at_once == 2 * config.env.in_flight
     assert both.sft is not None and alone.sft is not None and both.sft.tokens > alone.sft.tokens
 
 
@@ -173,11 +180,11 @@ def test_prompts_are_counted_in_the_models_chat_template(tmp_path: Path) -> None
     folder = saved("smollm2", tmp_path)
     config = load(["model=pretrained", f"model.path={folder}", "model.system_message=You check orders."])
     _, tokenizer = load_configured(config)
-    ids = _encoding(config)
+    ids = encoding_of(config)
     assert list(ids.prompt("Is it gout?")) == encode_prompt(tokenizer, "Is it gout?")
     assert list(ids.text("It is.")) == tokenizer.encode("It is.", add_special_tokens=False) and ids.weight == 1
     with pytest.raises(BadInput, match="does not read"):
-        _encoding(replace(config, model=replace(config.model, template_arguments={"unknown": True})))
+        encoding_of(replace(config, model=replace(config.model, template_arguments={"unknown": True})))
 
 
 def test_seconds_of_a_few_layers_are_drawn_out_to_all() -> None:
@@ -202,8 +209,8 @@ def test_a_sampled_token_is_timed_on_more_weights_than_a_processor_keeps(monkeyp
         timed.append(layers)
         return 1.0 * layers, 1.0 * layers + 0.7 * (batch - 1)
 
-    monkeypatch.setattr("ghar.trainers.plan._step_seconds", step)
-    monkeypatch.setattr("ghar.trainers.plan._row_seconds", lambda *_: (1.0, 1.0))
+    monkeypatch.setattr("ghar.trainers.speed._step_seconds", step)
+    monkeypatch.setattr("ghar.trainers.speed._row_seconds", lambda *_: (1.0, 1.0))
     config = load(["engine.max_batch=8", "model.dtype=float32"])
     for megabytes, at in ((16, [10]), (128, [2, 4])):
         shape = replace(TINY, layers=10, linear=10 * megabytes * 2**20 // 4)

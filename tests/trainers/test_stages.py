@@ -16,7 +16,8 @@ from ghar.errors import BadInput
 from ghar.launch.entry import load
 from ghar.metrics.runfolder import RunFolder
 from ghar.trainers.evaluation.evaluate import evaluate
-from ghar.trainers.plan import EpisodeCounts, phases_of
+from ghar.trainers.plan import phases_of
+from ghar.trainers.probe import EpisodeCounts
 from ghar.trainers.recipe import train
 from ghar.trainers.runs.fork_run import begin_from
 from ghar.trainers.stages import further_stages, may_skip_warm_up, needs_warm_up

@@ -93,6 +93,12 @@ def needs_reference(config: Config) -> bool:
     return config.trainer.method != "rft" and (config.trainer.rl.kl > 0 or "eq16" in config.trainer.rl.as_printed)
 
 
+def trained_share(config: Config) -> float:
+    """Of the episodes of an update, those that are trained on at most."""
+    trainer = config.trainer
+    return min(1.0, trainer.rft.keep / trainer.rl.attempts) if trainer.method == "rft" else 1.0
+
+
 def settings_of(config: Config) -> MappoConfig:
     """An update as a configuration wants it."""
     rl = config.trainer.rl
