@@ -95,6 +95,7 @@ def test_a_result_without_an_admission_belongs_to_the_stay_in_which_it_was_taken
         "7,1,,50862,2150-01-01 09:00:00,2150-01-01 09:30:00,9.9,9.9,g/dL,3.5,5.2,",  # before the stay
         "8,1,,50862,2150-02-01 09:00:00,2150-02-01 09:30:00,8.8,8.8,g/dL,3.5,5.2,",  # after it
         "9,1,,50817,2150-01-02 05:00:00,2150-01-02 05:30:00,37,37,%,,,",
+        "11,1,,52033,2150-01-02 05:00:00,2150-01-02 05:30:00,ART.,,,,,",
         "10,1,90,50933,2150-01-02 05:00:00,2150-01-02 05:30:00,,,,,,HOLD.  DISCARD GREATER THAN 4 HOURS OLD.",
     ]
     with (charts / "hosp/labevents.csv").open("a") as table:
@@ -130,10 +131,13 @@ def test_of_two_items_of_one_name_the_newest_value_is_shown(charts: Path) -> Non
 
 def test_the_saturation_of_a_blood_gas_is_no_vital_sign(charts: Path) -> None:
     """Of 59 stays of the MIMIC-IV demo it was: 37% of venous blood read as the patient's oxygen saturation."""
+    first, second = "2150-01-01 11:00:00", "2150-01-02 06:00:00"
     for name in ("labevents", "d_labitems"):
         table = charts / f"hosp/{name}.csv"
         text = table.read_text().replace("50912", "50817").replace("Creatinine", "Oxygen Saturation")
         table.write_text(text.replace("2.4,2.4,mg/dL,0.4,1.1", "37,37,%,,").replace("mg/dL,0.4,1.1", "%,,"))
+    with (charts / "hosp/labevents.csv").open("a") as rows:  # without a type it would be of no stated vessel
+        rows.writelines(f"{n},1,90,52033,{at},{at},ART.,,,,,\n" for n, at in ((5, first), (6, second)))
     cohort = read_mimic4(charts)
     assert "VITAL/oxygen saturation" in cohort.names()
     sample = with_findings(make_samples(cohort, "dec", leakage="strict")[1], cohort, charts)[0]
