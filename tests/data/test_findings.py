@@ -144,6 +144,18 @@ def test_the_saturation_of_a_blood_gas_is_no_vital_sign(charts: Path) -> None:
     assert sample.history[0].values == ("Oxygen Saturation 37 %", "Glucose (urine) NEG.")
 
 
+def test_inspired_oxygen_of_a_blood_gas_is_shown_once(charts: Path) -> None:
+    """Of the MIMIC-IV demo it stood as "Oxygen 40 %" and as "fraction inspired oxygen 0.4 fraction"."""
+    for name in ("labevents", "d_labitems"):
+        table = charts / f"hosp/{name}.csv"
+        text = table.read_text().replace("50912", "50816").replace("Creatinine", "Oxygen")
+        table.write_text(text.replace("2.4,2.4,mg/dL,0.4,1.1", "40,40,%,,").replace("mg/dL,0.4,1.1", "%,,"))
+    cohort = read_mimic4(charts)
+    assert "VITAL/fraction inspired oxygen" in cohort.names()
+    sample = with_findings(make_samples(cohort, "dec", leakage="strict")[1], cohort, charts)[0]
+    assert sample.history[0].values == ("Oxygen 40 %", "Glucose (urine) NEG.")
+
+
 def test_an_item_without_a_unit_has_its_range(charts: Path) -> None:
     """INR, 1,464 results of the MIMIC-IV demo, was never high."""
     for name in ("labevents", "d_labitems"):
