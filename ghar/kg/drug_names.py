@@ -74,10 +74,10 @@ OTHER_WORDS = frozenset(
 
 # Beside FORMS, words of orders that name no substance: routes, packs and abbreviated forms.
 PACKS = frozenset(
-    "amp ampule back blist blister bolus bq cap caps cont conc cup each excel flex f fl ij im in inh inhl inj iv ivpb liq lvp mbp "
-    "mdv ml mt mini nebu of pack pb pca per pf pgbk piggy plas plus po prn ptmd pwpk re rect sc sdv sl sol solp solr "
-    "subl supp suppos sso sq syr syrg syring tabs tbcr tbec td top tb12 tb24 cp12 cp24 tube ud udcup udpwd unit units "
-    "vial vials".split()
+    "amp ampule back blist blister bolus bq cap caps cont conc cup each excel flex f fl ij im in inh inhl inj iv ivpb "
+    "liq lvp mbp mdv ml mt mini nebu of pack pb pca per pf pgbk piggy plas plus po prn ptmd pwpk re rect sc sdv sl "
+    "sol solp solr subl supp suppos sso sq syr syrg syring tabs tbcr tbec td top tb12 tb24 cp12 cp24 tube ud udcup "
+    "udpwd unit units vial vials".split()
 )
 RESIDUES = frozenset("s part cryst".split())  # of "unit(s)" and "extended release(part/cryst)"
 VEHICLE_WORDS = frozenset("ns d5 d5w d5ns d5lr lr swfi".split())  # behind a drug: what it is given in
