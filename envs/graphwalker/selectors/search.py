@@ -48,7 +48,7 @@ def lazy(
     most: int | None = None,
     owner: Owner = itself,
 ) -> Measure:
-    """Lazy greedy search. `neighbours` gives rows that may be shown; selected ones are left out here."""
+    """Lazy greedy search. `neighbours` gives rows that may be picked; selected ones are left out here."""
     most = sys.maxsize if most is None else most
     anchors = _distinct(anchors)[: most - 1]
     values = yield ((), *((row,) for row in anchors))
@@ -57,7 +57,7 @@ def lazy(
     heapq.heapify(queue)
     shots: Shots = ()
     steps: list[WalkStep] = []
-    seen, shown = set(anchors), set[int]()
+    seen, picked = set(anchors), set[int]()
     while queue and len(shots) < budget:
         bound, row, size = queue[0]
         if early_stop and bound >= 0:  # nothing below an upper bound of 0 can gain
@@ -72,10 +72,10 @@ def lazy(
             continue
         steps.append(WalkStep(row, -bound, tuple(sorted(row for _, row, _ in queue))))
         heapq.heappop(queue)
-        shots, current, shown = (*shots, row), round(current + bound, DIGITS), {*shown, owner(row)}
-        queue = [entry for entry in queue if owner(entry[1]) not in shown]
+        shots, current, picked = (*shots, row), round(current + bound, DIGITS), {*picked, owner(row)}
+        queue = [entry for entry in queue if owner(entry[1]) not in picked]
         heapq.heapify(queue)
-        new = (other for other in _distinct(neighbours(row)) if other not in seen and owner(other) not in shown)
+        new = (other for other in _distinct(neighbours(row)) if other not in seen and owner(other) not in picked)
         fresh = list(new) if len(shots) < budget else []
         fresh = fresh[: (most - scored) // (1 + budget - len(shots))]
         if fresh:
@@ -110,8 +110,8 @@ def greedy(
             break
         steps.append(WalkStep(-row, gain, tuple(rows)))
         shots, current = (*shots, -row), round(current - gain, DIGITS)
-        shown = {owner(other) for other in shots}
-        frontier = {row: None for row in (*frontier, *neighbours(-row)) if owner(row) not in shown}
+        picked = {owner(other) for other in shots}
+        frontier = {row: None for row in (*frontier, *neighbours(-row)) if owner(row) not in picked}
     return _selection(anchors, steps, scored)
 
 
