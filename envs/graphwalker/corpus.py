@@ -20,7 +20,7 @@ import numpy as np
 
 from ghar.envs.graphwalker.pool import SelectionPool
 from ghar.envs.graphwalker.selectors.prompt import END, example_text
-from ghar.envs.graphwalker.selectors.protocol import ExamplePool, Name, Patient, Selection, SelectionQuery
+from ghar.envs.graphwalker.selectors.protocol import ExamplePool, Name, Patient, Selection, SelectionQuery, different
 from ghar.envs.graphwalker.selectors.scorer import EngineScorer, Scorer, drive, entropy_drops
 from ghar.envs.system import Variant
 from ghar.episode import Evidence, Passage, Retrieve
@@ -295,7 +295,8 @@ def earlier(demonstrations: Iterable[Demonstration], labels: Sequence[str]) -> s
 
 def _check(pool: ExamplePool, query: SelectionQuery, selection: Selection) -> None:
     shots = selection.shots
-    if len(set(shots)) < len(shots) or len(shots) > pool.selector.k or not query.allowed[list(shots)].all():
+    is_repeated = len(different(shots, pool.subjects)) < len(shots)
+    if is_repeated or len(shots) > pool.selector.k or not query.allowed[list(shots)].all():
         raise RuntimeError(f"selector {pool.selector.name} broke its contract for {query.patient.sample_id}: {shots}")
 
 

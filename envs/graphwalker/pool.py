@@ -158,9 +158,14 @@ class SelectionPool:
         asked = times[patient.sample_id][0]
         return allowed & np.array([times[other.sample_id][1] <= asked for other in pool])
 
+    def others(self, patient: Patient) -> int:
+        """How many others may be shown to a patient, of each one row at most."""
+        rows = np.flatnonzero(self.allowed(patient))
+        return len({self.candidates[row].subject_id for row in rows})
+
     def enough(self, patient: Patient) -> bool:
         """Whether k may be shown; with data.earlier the first patients have too few, and are shown none."""
-        return int(self.allowed(patient).sum()) >= self.material.settings.k
+        return self.others(patient) >= self.material.settings.k
 
     def without(self) -> int:
         """Test patients who are shown no example, because fewer than k outcomes were known when they were asked about.
@@ -171,13 +176,13 @@ class SelectionPool:
         if self.material.times is not None:
             few = [patient for patient in test if not self.enough(patient)]
             if few and len(few) == len(test):
-                check_pool(self.allowed(few[0]), k, few[0])
+                check_pool(self.others(few[0]), k, few[0])
             return len(few)
-        stays = Counter(patient.subject_id for patient in pool)
+        subjects = len({patient.subject_id for patient in pool})
         copies = Counter(map(fingerprint, pool))
         for patient in self.patients.values():
-            if len(pool) - stays[patient.subject_id] - copies[fingerprint(patient)] < k:  # counted exactly
-                check_pool(self.allowed(patient), k, patient)
+            if subjects - 1 - copies[fingerprint(patient)] < k:  # counted exactly
+                check_pool(self.others(patient), k, patient)
         return 0
 
 

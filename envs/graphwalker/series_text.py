@@ -1,6 +1,7 @@
 """GraphWalker's time-series prompt: measurement times, then a list of values a feature, with unit and usual range.
 
-The layout is the paper's (graphwalker.txt, Appendix K), the wording ours. Missing values are NaN.
+The layout is the paper's (graphwalker.txt, Appendix K), the wording ours. Values are carried forward, and NaN before
+the first one.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ def time_series(
         for i, (other, label) in enumerate(examples, start=1)
     ]
     head = (
-        "Below are measurements of one hospital stay. Each feature is a list of values in the order of time, "
-        f"NaN where nothing was measured.\nTask: {task.question}\nPossible answers: {', '.join(task.labels)}\n\n"
+        "Below are measurements of one stay. Each feature is a list with the last value measured by each time, "
+        f"NaN where there is none.\nTask: {task.question}\nPossible answers: {', '.join(task.labels)}\n\n"
         + "".join(parts)
         + ("Patient:\n" if examples else "")
     )

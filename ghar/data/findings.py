@@ -19,13 +19,13 @@ import polars as pl
 from ghar.data.cohort import Cohort, Sample
 from ghar.data.readers.columns import SourceColumns, open_declared
 from ghar.data.readers.eicu_columns import EICU
+from ghar.data.readers.lab_copies import without_copies
 from ghar.data.readers.meds_files import scan
 from ghar.data.readers.mimic import with_fluid
 from ghar.data.readers.mimic3_columns import MIMIC3
 from ghar.data.readers.mimic4_columns import MIMIC4
 from ghar.data.readers.tables import columns_of, find_table
 from ghar.data.readers.units import HOUSE, SPELLINGS, unit_factors
-from ghar.data.readers.vessels import SATURATION as BLOOD_SATURATION
 from ghar.data.readers.vessels import SPECIMEN_TYPES, vessel_codes
 from ghar.data.readers.vitals import VARIABLES
 from ghar.data.visit_codes import Visit
@@ -49,10 +49,8 @@ NO_RESULT = (  # a tube that was kept ("HOLD.  DISCARD GREATER THAN 4 HOURS OLD.
 )
 LONGEST = 60  # letters of a result in words; remarks of laboratories go on for lines
 FLUIDS = (MIMIC4, "hosp/d_labitems"), (MIMIC3, "d_labitems")
-# copies of laboratory results among the vital signs, and the vessel of one draw, which is that of no other's values
+# what a laboratory measures, among the vital signs, and the vessel of one draw, which is that of no other's values
 NO_VALUES = ("VITAL/glucose", "VITAL/ph", *SPECIMEN_TYPES)
-SATURATION = "VITAL/oxygen saturation"  # of a finger, and copies of blood gases, which may be of a vessel unsaid
-GASES = (BLOOD_SATURATION, "LAB/O2 Sat (%)")
 ITEMS, KINDS = "items", "admissions"  # files of `record_facts`
 TEXT, NUMBER = pl.String(), pl.Float64()
 ITEM_TYPES = {"code": TEXT, "unit": TEXT, "low": NUMBER, "high": NUMBER, "fluid": TEXT}
@@ -174,14 +172,9 @@ def _values(
     words = pl.col("text_value").str.strip_chars(" _.")  # "___" stands for what was taken out
     has_value = pl.col("numeric_value").is_not_null() | ~words.str.contains(NO_RESULT)
     events = cohort.scan()
-    own = ["subject_id", "visit_id", "time"]
-    gases = events.filter(pl.col("code").is_in(GASES)).select(*own, code=pl.lit(SATURATION)).unique()
     unit = pl.col("unit") if "unit" in events.collect_schema() else pl.lit(None, pl.String)  # of a MEDS folder
-    taken = (
-        events.filter(measured & has_value)
-        .join(gases, on=[*own, "code"], how="anti", nulls_equal=True, maintain_order="left")
-        .select(*own, "code", "recorded", "numeric_value", "text_value", unit=unit)
-    )
+    columns = ("subject_id", "visit_id", "time", "code", "recorded", "numeric_value", "text_value")
+    taken = without_copies(events.filter(measured & has_value)).select(*columns, unit=unit)
     placed = taken.join(asked.drop("subject_id"), on="visit_id", how="inner", maintain_order="left")
     spans = asked.join(cohort.visits.lazy().select("visit_id", "end"), on="visit_id", how="left").drop("visit_id")
     loose = taken.filter(pl.col("visit_id").is_null()).drop("visit_id")

@@ -74,11 +74,13 @@ OTHER_WORDS = frozenset(
 
 # Beside FORMS, words of orders that name no substance: routes, packs and abbreviated forms.
 PACKS = frozenset(
-    "amp ampule back bolus bq cap caps cont conc cup each excel flex f fl ij im in inh inhl inj iv ivpb liq lvp mbp "
-    "mdv ml mt mini nebu of pack pb pca per pf pgbk piggy plas plus po prn ptmd pwpk re rect sc sdv sl sol solp solr "
-    "subl supp suppos sso sq syr syrg syring tabs tbcr tbec td top tb12 tb24 cp12 cp24 tube ud udcup udpwd unit units "
-    "vial vials".split()
+    "amp ampule back blist blister bolus bq cap caps cont conc cup each excel flex f fl ij im in inh inhl inj iv ivpb "
+    "liq lvp mbp mdv ml mt mini nebu of pack pb pca per pf pgbk piggy plas plus po prn ptmd pwpk re rect sc sdv sl "
+    "sol solp solr subl supp suppos sso sq syr syrg syring tabs tbcr tbec td top tb12 tb24 cp12 cp24 tube ud udcup "
+    "udpwd unit units vial vials".split()
 )
+RESIDUES = frozenset("s part cryst".split())  # of "unit(s)" and "extended release(part/cryst)"
+VEHICLE_WORDS = frozenset("ns d5 d5w d5ns d5lr lr swfi".split())  # behind a drug: what it is given in
 AMOUNTS = frozenset("gram grams mcg meq mg mmole".split())  # units whose numbers `STRENGTH` has taken away
 
 
@@ -87,9 +89,13 @@ def order_text(text: str) -> str:
 
     "473 ml - chlorhexidine gluconate 0.12 % mt soln" becomes "chlorhexidine gluconate".
     """
-    words = re.split(r"\s+", STRENGTH.sub(" ", re.sub(r"\*+[^*]*\*+|<<|>>", " ", text)))
-    idle = FORMS | PACKS | AMOUNTS
+    bare = re.sub(r"\*+[^*]*\*+|<<|>>", " ", text)
+    bare = STRENGTH.sub(lambda amount: amount[0] if bare.startswith("-val", amount.end()) else " ", bare)  # 23-valent
+    words = re.sub(r"\s+-(?=[A-Za-z])", "-", bare).split()  # "hydrocodone 5 mg-acetaminophen 325 mg"
+    idle = FORMS | PACKS | AMOUNTS | RESIDUES
     kept = [word for word in words if any(not (part in idle or part.isdigit()) for part in plain(word).split())]
+    while len(kept) > 1 and plain(kept[-1]) in VEHICLE_WORDS:
+        kept.pop()
     short = " ".join(kept).strip(" -:;,./")
     short = short if short.count("(") == short.count(")") else " ".join(re.sub(r"[()]", " ", short).split())
     return short if re.search("[a-z]{3}", short.lower()) else text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import mmap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice, pairwise
 from pathlib import Path
@@ -13,7 +13,8 @@ import numpy as np
 import polars as pl
 
 from ghar.data.cohort import Cohort
-from ghar.data.ranges import subject_ranges
+from ghar.data.ranges import SubjectRange, subject_ranges
+from ghar.data.readers.lab_copies import without_copies
 from ghar.data.views.events import INNATE, MEASUREMENT, event_label, number_text
 from ghar.errors import BadInput
 from ghar.progress import progress
@@ -103,12 +104,13 @@ class _Builder:
         self.labels = pl.Series([event_label(c, n) for c, n in zip(codes["code"], names, strict=True)], dtype=pl.String)
         unit_of = self.units or {}
         self.unit_of = pl.Series([unit_of.get(code) for code in codes["code"]], dtype=pl.String)
-        numeric = self._timed().filter("_number").select(pl.col("code").unique())
-        measured = set(numeric.collect(engine="streaming")["code"])
+        ranges = subject_ranges(self.cohort.scan()) or [SubjectRange(0, 0, 0)]
+        numbers = [self._timed(part).filter("_number").select(pl.col("code").unique()) for part in ranges]
+        measured = {code for some in numbers for code in some.collect(engine="streaming")["code"]}
         indicators = sorted({name for code, name in zip(codes["code"], names, strict=True) if code in measured})
         place = {name: i for i, name in enumerate(indicators)}
         self.indicator_of = np.array([place.get(name, -1) for name in names], dtype=np.int32)
-        people = self._count()
+        people = self._count(ranges)
         if people.is_empty():
             raise BadInput(f"The {self.cohort.name} have no events to retrieve from: choose another data.root.")
         arrays = self._allocate(people)
@@ -120,12 +122,13 @@ class _Builder:
         kept = self._write(arrays, people, codes["code"].to_list(), indicators)
         return {name: len(array) for name, array in kept.items()}
 
-    def _timed(self) -> pl.LazyFrame:
-        """Events with a clock, and whether their number is one."""
+    def _timed(self, some: SubjectRange) -> pl.LazyFrame:
+        """Events of some patients with a clock, and whether their number is one; each laboratory result once."""
         number = pl.col("numeric_value").is_finite().fill_null(False) & self.layout.numbers_apart
-        return self.cohort.scan().with_columns(_clock=clock_of(self.layout.clock), _number=number)
+        events = without_copies(some.of(self.cohort.scan()))
+        return events.with_columns(_clock=clock_of(self.layout.clock), _number=number)
 
-    def _count(self) -> pl.DataFrame:
+    def _count(self, ranges: Sequence[SubjectRange]) -> pl.DataFrame:
         """One row a patient: subject_id, first clock, and how many events, rows, numbers and facts there are.
 
         A birth, or what has been so since birth, begins no record: it would make tau_first of Eq. 2 the birthday, and
@@ -133,14 +136,15 @@ class _Builder:
         """
         timed = pl.col("_clock").is_not_null()
         innate = pl.col("code").str.split("/").list.first().is_in(list(INNATE))
-        counts = self._timed().group_by("subject_id").agg(
+        counts = dict(
             first=pl.col("_clock").filter(~innate).min().to_physical(),
             events=pl.len().cast(pl.Int64),
             rows=(timed & ~pl.col("_number")).sum().cast(pl.Int64),
             numbers=(timed & pl.col("_number")).sum().cast(pl.Int64),
             facts=pl.col("time").is_null().sum().cast(pl.Int64),
         )  # fmt: skip
-        return counts.collect(engine="streaming").sort("subject_id")
+        parts = [self._timed(part).group_by("subject_id").agg(**counts) for part in ranges]
+        return pl.concat(pl.collect_all(parts, engine="streaming")).sort("subject_id")
 
     def _allocate(self, people: pl.DataFrame) -> dict[str, np.ndarray]:
         size, overlap = self.layout.size, self.layout.overlap
@@ -164,8 +168,7 @@ class _Builder:
     def _fill(self, arrays: dict[str, np.ndarray], people: pl.DataFrame, first: int, last: int) -> None:
         """Patients `first` to `last` of the table."""
         some = people[first:last]
-        inside = pl.col("subject_id").is_between(some["subject_id"][0], some["subject_id"][-1])
-        events = self._timed().filter(inside).collect()
+        events = self._timed(SubjectRange(some["subject_id"][0], some["subject_id"][-1], 0)).collect()
         events = events.with_columns(_code=pl.col("code").cast(self.codes).to_physical().cast(pl.Int32))
         before = people[:first]
         timed = events.filter(pl.col("_clock").is_not_null())

@@ -31,7 +31,7 @@ from ghar.errors import BadInput
 from ghar.retrieval.encoders import Encoder
 from ghar.storage import Strings, read_array, read_meta, read_strings
 
-FORMAT = 3
+FORMAT = 4
 ARRAYS = (
     "subjects", "first", "row_start", "row_clock", "row_time", "row_code", "row_value", "chunk_start", "vectors",
     "number_start", "number_clock", "number_time", "number_indicator", "number_value", "number_unit", "fact_start",
@@ -260,6 +260,16 @@ class PatientRecord:
         begin, end = self._spans[indicator]
         return self._numbers[begin if last is None else max(begin, end - last) : end]
 
+    def _different(self, indicator: int) -> np.ndarray:
+        """Places of an indicator's numbers, oldest first, the first of those that are equal in time, value and unit: a
+        chart may hold one value under several items (MIMIC-III: glucose under three)."""
+        store, places = self.store, self._trajectory(indicator, None)
+        times, values, units = (a[places] for a in (store.number_time, store.number_value, store.number_unit))
+        firsts: dict[tuple[int, float, int], int] = {}
+        for place, *about in zip(places.tolist(), times.tolist(), values.tolist(), units.tolist(), strict=True):
+            firsts.setdefault((about[0], about[1], about[2]), place)
+        return np.array(list(firsts.values()), dtype=np.int64)
+
     def trajectory(self, indicator: int, last: int | None = None) -> tuple[list[datetime], list[float]]:
         """Times and values of an indicator, oldest first; the `last` most recent ones, or all."""
         places = self._trajectory(indicator, last)
@@ -272,8 +282,8 @@ class PatientRecord:
 
     def trajectory_lines(self, indicators: Sequence[int], last: int) -> list[tuple[str, datetime, datetime]]:
         """Of each indicator the `last` most recent values in words, "name: [time] value unit; ..." (E_k, Section 3.2),
-        and the times of the first and the last of them."""
-        store, parts = self.store, [self._trajectory(indicator, last) for indicator in indicators]
+        and the times of the first and the last of them. Equal values of one time stand once."""
+        store, parts = self.store, [self._different(indicator)[-last:] for indicator in indicators]
         places = np.concatenate(parts) if parts else np.empty(0, np.int64)
         times, units = store.number_time[places], store.number_unit[places].tolist()
         values = [

@@ -95,6 +95,7 @@ def test_a_result_without_an_admission_belongs_to_the_stay_in_which_it_was_taken
         "7,1,,50862,2150-01-01 09:00:00,2150-01-01 09:30:00,9.9,9.9,g/dL,3.5,5.2,",  # before the stay
         "8,1,,50862,2150-02-01 09:00:00,2150-02-01 09:30:00,8.8,8.8,g/dL,3.5,5.2,",  # after it
         "9,1,,50817,2150-01-02 05:00:00,2150-01-02 05:30:00,37,37,%,,,",
+        "11,1,,52033,2150-01-02 05:00:00,2150-01-02 05:30:00,ART.,,,,,",
         "10,1,90,50933,2150-01-02 05:00:00,2150-01-02 05:30:00,,,,,,HOLD.  DISCARD GREATER THAN 4 HOURS OLD.",
     ]
     with (charts / "hosp/labevents.csv").open("a") as table:
@@ -130,14 +131,29 @@ def test_of_two_items_of_one_name_the_newest_value_is_shown(charts: Path) -> Non
 
 def test_the_saturation_of_a_blood_gas_is_no_vital_sign(charts: Path) -> None:
     """Of 59 stays of the MIMIC-IV demo it was: 37% of venous blood read as the patient's oxygen saturation."""
+    first, second = "2150-01-01 11:00:00", "2150-01-02 06:00:00"
     for name in ("labevents", "d_labitems"):
         table = charts / f"hosp/{name}.csv"
         text = table.read_text().replace("50912", "50817").replace("Creatinine", "Oxygen Saturation")
         table.write_text(text.replace("2.4,2.4,mg/dL,0.4,1.1", "37,37,%,,").replace("mg/dL,0.4,1.1", "%,,"))
+    with (charts / "hosp/labevents.csv").open("a") as rows:  # without a type it would be of no stated vessel
+        rows.writelines(f"{n},1,90,52033,{at},{at},ART.,,,,,\n" for n, at in ((5, first), (6, second)))
     cohort = read_mimic4(charts)
     assert "VITAL/oxygen saturation" in cohort.names()
     sample = with_findings(make_samples(cohort, "dec", leakage="strict")[1], cohort, charts)[0]
     assert sample.history[0].values == ("Oxygen Saturation 37 %", "Glucose (urine) NEG.")
+
+
+def test_inspired_oxygen_of_a_blood_gas_is_shown_once(charts: Path) -> None:
+    """Of the MIMIC-IV demo it stood as "Oxygen 40 %" and as "fraction inspired oxygen 0.4 fraction"."""
+    for name in ("labevents", "d_labitems"):
+        table = charts / f"hosp/{name}.csv"
+        text = table.read_text().replace("50912", "50816").replace("Creatinine", "Oxygen")
+        table.write_text(text.replace("2.4,2.4,mg/dL,0.4,1.1", "40,40,%,,").replace("mg/dL,0.4,1.1", "%,,"))
+    cohort = read_mimic4(charts)
+    assert "VITAL/fraction inspired oxygen" in cohort.names()
+    sample = with_findings(make_samples(cohort, "dec", leakage="strict")[1], cohort, charts)[0]
+    assert sample.history[0].values == ("Oxygen 40 %", "Glucose (urine) NEG.")
 
 
 def test_an_item_without_a_unit_has_its_range(charts: Path) -> None:
@@ -309,6 +325,14 @@ def test_a_test_without_a_result_does_not_hide_an_earlier_one(charts: Path, word
         ("sodium phosphate 3 mmole/ml iv : 15 ml vial", "sodium phosphate"),
         ("3 ml  -  ipratropium-albuterol 0.5-2.5 (3) mg/3ml in soln", "ipratropium-albuterol"),
         ("penicillin g potassium", "penicillin g potassium"),
+        ("hydrocodone 5 mg-acetaminophen 325 mg tablet", "hydrocodone-acetaminophen"),
+        ("heparin 25,000 unit(s) in d5w 25", "heparin"),
+        ("norepinephrine 8 mg in 250ml ns", "norepinephrine"),
+        ("potassium chl 20 meq / 1000 ml d5 1/2 ns", "potassium chl"),
+        ("potassium chloride er 20 meq tablet,extended release(part/cryst)", "potassium chloride"),
+        ("albuterol sulfate 2.5 mg/3 ml (0.083 %) neb solution 3 ml blist pack", "albuterol sulfate"),
+        ("pneumococcal 23-valent polysaccharide vaccine", "pneumococcal 23-valent polysaccharide vaccine"),
+        ("d5w", "d5w"),
         ("d50", "d50"),
         ("25 mg tab", "25 mg tab"),
     ],

@@ -14,7 +14,7 @@ from ghar.data.readers.mimic3 import read_mimic3
 from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.readers.omop import read_omop
 from ghar.data.readers.omop_measurements import LABS
-from ghar.data.readers.vessels import with_vessels
+from ghar.data.readers.vessels import vessel_titles, with_vessels
 from ghar.data.readers.vitals import MIMIC_ITEMS, vitals_of_labs
 from ghar.data.tasks.stays import make_samples
 from tests.data.omop_tables import SMALL, write_omop
@@ -118,9 +118,30 @@ def test_venous_blood_in_omop(tmp_path: Path) -> None:
     assert cohort.counts["marked.measurement.venous"] == 2
 
 
+def test_a_saturation_without_a_type_and_a_pressure_is_of_no_stated_vessel() -> None:
+    """Patient 10045 of the MIMIC-III demo had one of 41% so, which read as the patient's own."""
+    rows = events((1, 5, "LAB/50817", "41"), (1, 6, "LAB/50817", "97"), (1, 6, "LAB/50821", "95"),
+                  (1, 7, "LAB/50817", "98"), (1, 7, "LAB/50800", "ART"), (1, 8, "LAB/50820", "7.4"),
+                  (2, 5, "LOINC/20564-1", "66"), (3, 5, "LOINC/20564-1", "63"),
+                  (3, 6, "LOINC/66746-9", "ART."))  # fmt: skip
+    unstated = {(1, 5): "LAB/50817/vessel not stated", (3, 5): "LOINC/20564-1/vessel not stated"}
+    marked = with_vessels(rows)
+    asked = zip(rows["subject_id"], rows["time"].dt.hour(), rows["code"], strict=True)
+    assert marked["code"].to_list() == [unstated.get((subject, hour), code) for subject, hour, code in asked]
+    numbers = rows.with_columns(numeric_value=pl.col("text_value").cast(pl.Float32, strict=False))
+    copies, _ = vitals_of_labs(numbers.lazy(), LABS)
+    assert copies.filter(pl.col("code") == "VITAL/oxygen saturation")["numeric_value"].to_list() == [97, 98]
+    assert dict(vessel_titles(pl.DataFrame({"code": ["LAB/50817"], "description": ["O2 Sat"]})).iter_rows())[
+        "LAB/50817/vessel not stated"
+    ] == "O2 Sat (vessel not stated)"  # fmt: skip
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("read", "folder", "count"), [(read_mimic4, "mimic-iv-demo-2.2", 641), (read_mimic3, "mimic-iii-demo-1.4", 252)]
+    ("read", "folder", "count", "unstated"),
+    [(read_mimic4, "mimic-iv-demo-2.2", 641, 1), (read_mimic3, "mimic-iii-demo-1.4", 252, 28)],
 )
-def test_counts_of_the_open_demos(read: Callable, folder: str, count: int, shared_data: Path) -> None:
-    assert read(shared_data / folder, charts=False).counts["marked.labevents.venous"] == count
+def test_counts_of_the_open_demos(read: Callable, folder: str, count: int, unstated: int, shared_data: Path) -> None:
+    counts = read(shared_data / folder, charts=False).counts
+    assert counts["marked.labevents.venous"] == count
+    assert counts["marked.labevents.vessel_not_stated"] == unstated

@@ -87,6 +87,7 @@ def series(steps: int, features=("VITAL/heart rate", "LAB/1", "VITAL/ph")) -> Sa
 def test_time_series():
     view = time_series(series(3), TASK, lambda c: c.split("/")[1], budget=500, count=words)
     assert "Number of measurements: 3\nHours since admission: [24, 48, 72]" in view.text
+    assert "the last value measured by each time, NaN where there is none." in view.text  # values are carried forward
     assert "heart rate (unit: beats/min, usual range: 60 to 100): [80.5, 81.5, 82.5]" in view.text
     assert "\n1: [NaN, NaN, 1234]" in view.text or "\n1: [NaN, NaN, 1235]" in view.text
     assert "ph" not in view.text.split("Hours")[1] and view.text.endswith("Answer:")  # never measured

@@ -100,6 +100,37 @@ def test_a_result_that_was_stored_late_is_not_the_newest(tmp_path: Path, clock: 
     assert late.numbers(0, 1) == [5.0]
 
 
+def test_a_value_that_is_charted_twice_stands_once(tmp_path: Path) -> None:
+    """MIMIC-III charts glucose under three items: "[18:03] 111; [18:03] 111; [18:03] 111" was three of five values."""
+    drawn = [(START, 138.0), *[(START + HOUR, 111.0)] * 3, (START + HOUR, 109.0), (START + 2 * HOUR, 109.0)]
+    events = [(1, 1, "VITAL/glucose", at, at, value, None) for at, value in drawn]
+    cohort = small_cohort([(1, 1, START, START + DAY, None)], events)
+    record = build_event_store(cohort, tmp_path, ENCODER, StoreLayout(100, 5, True, "time")).record(1, START + DAY)
+    [(line, first, _)] = record.trajectory_lines(record.indicators, 5)
+    values = [f"[2150-01-01 {time}:00:00] {value}" for time, value in ((12, 138), (13, 111), (13, 109), (14, 109))]
+    assert line == f"VITAL/glucose: {'; '.join(values)}" and first == START
+    assert record.numbers(0, 5) == [111.0, 111.0, 111.0, 109.0, 109.0]
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_laboratory_result_that_is_a_vital_sign_too_stands_once(tmp_path: Path, apart: bool) -> None:
+    """Of the MIMIC-IV demo EHR-RAG had each glucose as "Glucose" and as "glucose (mg/dL)"."""
+    events = [
+        (1, 1, "LAB/50931", START, START + HOUR, 138.0, None),
+        (1, 1, "VITAL/glucose", START, START + HOUR, 138.0, None),
+        (1, 1, "LAB/50816", START, START, 40.0, None),
+        (1, 1, "VITAL/fraction inspired oxygen", START, START, 0.4, None),
+        (1, 1, "VITAL/heart rate", START, START, 80.0, None),
+        (1, 1, "VITAL/glucose", START + HOUR, START + HOUR, 120.0, None),  # charted alone
+    ]  # fmt: skip
+    cohort = small_cohort([(1, 1, START, START + DAY, None)], events)
+    record = build_event_store(cohort, tmp_path, ENCODER, StoreLayout(100, 5, apart, "time")).record(1, START + DAY)
+    trajectories = [line for line, *_ in record.trajectory_lines(record.indicators, 5)]
+    lines = trajectories if apart else record.text(range(record.rows))
+    names = ("LAB/50816", "LAB/50931", "VITAL/glucose", "VITAL/heart rate", "VITAL/fraction inspired oxygen")
+    assert {name: sum(name in line for line in lines) for name in names} == dict.fromkeys(names[:4], 1) | {names[4]: 0}
+
+
 def test_a_store_is_opened_again_and_a_damaged_one_refused(tmp_path: Path) -> None:
     cohort = small_cohort([(1, 1, START, START + DAY, None)], [(1, 1, f"DRUG/{i}", START + i * HOUR) for i in range(9)])
     layout = StoreLayout(4, 1, True, "time")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ghar.envs.graphwalker.encoders.train import EncoderTraining
 
 Name = Literal["smart", "concare", "adacare", "text"]
-VERSION = 1  # raise it when the same samples would get other vectors
+VERSION = 2  # raise it when the same samples would get other vectors
 TEXT_BATCH = 32
 
 

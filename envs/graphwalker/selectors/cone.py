@@ -14,7 +14,6 @@ from ghar.envs.graphwalker.selectors.protocol import (
     Selection,
     SelectionQuery,
     Walk,
-    best,
     cosines,
     nothing_shared,
 )
@@ -26,9 +25,9 @@ prepare = nothing_shared
 
 def select(pool: ExamplePool, shared: None, query: SelectionQuery) -> Walk:
     wanted = max(CANDIDATES, pool.selector.k) if pool.effort.each is None else pool.effort.each - 1
-    rows = best(cosines(pool.words, query.words), query.allowed, wanted)
+    rows = pool.best(cosines(pool.words, query.words), query.allowed, wanted)
     values = yield Entropy(query.patient, ((), *((row,) for row in rows)))
     gains = np.full(len(pool.patients), np.nan)
     gains[list(rows)] = np.round(values[0] - np.asarray(values[1:]), 6)
-    shots = best(gains, query.allowed, pool.selector.k)
+    shots = pool.best(gains, query.allowed, pool.selector.k)
     return Selection(shots, tuple(gains[list(shots)].tolist()), scored=len(rows) + 1)

@@ -23,7 +23,6 @@ from ghar.envs.graphwalker.selectors.protocol import (
     SelectionQuery,
     Walk,
     allowed_for,
-    best,
     cosines,
 )
 
@@ -43,10 +42,10 @@ def prepare(pool: ExamplePool) -> Generator[Ask, Any, np.ndarray]:
 
 def select(pool: ExamplePool, shared: np.ndarray, query: SelectionQuery) -> Walk:
     measured = ~np.isnan(shared).all(axis=1) & query.allowed
-    near = list(best(cosines(pool.words, query.words), measured, max(CANDIDATES, pool.selector.k)))
+    near = list(pool.best(cosines(pool.words, query.words), measured, max(CANDIDATES, pool.selector.k)))
     scores = np.full(len(pool.patients), np.nan)
     for row in near:
         deltas = shared[row, near]
         scores[row] = np.nanmean(deltas) if not np.isnan(deltas).all() else 0.0
-    return Selection(best(scores, query.allowed, pool.selector.k))
+    return Selection(pool.best(scores, query.allowed, pool.selector.k))
     yield  # makes it a generator

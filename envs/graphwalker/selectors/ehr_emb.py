@@ -5,7 +5,6 @@ from ghar.envs.graphwalker.selectors.protocol import (
     Selection,
     SelectionQuery,
     Walk,
-    best,
     cosines,
     nothing_shared,
 )
@@ -14,5 +13,5 @@ prepare = nothing_shared
 
 
 def select(pool: ExamplePool, shared: None, query: SelectionQuery) -> Walk:
-    return Selection(best(cosines(pool.vectors, query.vector), query.allowed, pool.selector.k))
+    return Selection(pool.best(cosines(pool.vectors, query.vector), query.allowed, pool.selector.k))
     yield  # makes it a generator

@@ -21,7 +21,6 @@ from ghar.envs.graphwalker.selectors.protocol import (
     Selection,
     SelectionQuery,
     Walk,
-    best,
 )
 from ghar.envs.graphwalker.selectors.subsets import judges, mean_with, random_sets
 
@@ -39,5 +38,5 @@ def prepare(pool: ExamplePool) -> Generator[Ask, Any, np.ndarray]:
 
 
 def select(pool: ExamplePool, shared: np.ndarray, query: SelectionQuery) -> Walk:
-    return Selection(best(shared, query.allowed, pool.selector.k))
+    return Selection(pool.best(shared, query.allowed, pool.selector.k))
     yield  # makes it a generator

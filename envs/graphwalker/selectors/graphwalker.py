@@ -51,17 +51,18 @@ def walk(pool: ExamplePool, query: SelectionQuery) -> Measure:
     assert graph is not None
     early_stop = selector.variant != "no_early_stop"
     near = cosines(pool.vectors, query.vector)
+    owner = pool.subjects.__getitem__
     if selector.variant == "no_search":
         members = [row for cohort in cohorts(pool, query) for row in graph.members_of(cohort).tolist()]
         nearest = sorted((row for row in members if query.allowed[row]), key=lambda row: (-near[row], row))
-        return single(nearest, selector.k, early_stop, pool.effort.each)
+        return single(nearest, selector.k, early_stop, pool.effort.each, owner)
 
     def neighbours(row: int) -> Iterable[int]:
         around = graph.near[row] if selector.variant == "released" else graph.neighbours_of(row)
         return sorted((int(other) for other in around if query.allowed[other]), key=lambda row: (-near[row], row))
 
     search = greedy if selector.utility == "self_rated" else lazy
-    return search(anchors(pool, query), neighbours, selector.k, early_stop, pool.effort.each)
+    return search(anchors(pool, query), neighbours, selector.k, early_stop, pool.effort.each, owner)
 
 
 def anchors(pool: ExamplePool, query: SelectionQuery) -> Sequence[int]:
@@ -70,9 +71,9 @@ def anchors(pool: ExamplePool, query: SelectionQuery) -> Sequence[int]:
     assert graph is not None
     near = cosines(pool.vectors, query.vector)
     if selector.variant == "no_cohorts":
-        return best(near, query.allowed, selector.k_a)
+        return pool.best(near, query.allowed, selector.k_a)
     inside = [(graph.cohorts == cohort) & query.allowed for cohort in cohorts(pool, query)]
-    return [row for members in inside for row in best(near, members, selector.k_a)]
+    return [row for members in inside for row in pool.best(near, members, selector.k_a)]
 
 
 def cohorts(pool: ExamplePool, query: SelectionQuery) -> Sequence[int]:

@@ -15,7 +15,6 @@ from ghar.envs.graphwalker.selectors.protocol import (
     SelectionQuery,
     Shots,
     Walk,
-    best,
     cosines,
     nothing_shared,
 )
@@ -31,7 +30,7 @@ def select(pool: ExamplePool, shared: None, query: SelectionQuery) -> Walk:
     for _ in range(ROUNDS):
         [reasoning] = yield Generate((reasoning_prompt(pool, query, shots),), TOKENS)
         words = pool.embed([reasoning.strip() or query.patient.text])[0]
-        shots = best(cosines(pool.words, words), query.allowed, pool.selector.k)
+        shots = pool.best(cosines(pool.words, words), query.allowed, pool.selector.k)
     return Selection(shots, scored=ROUNDS)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ghar.envs.graphwalker.selectors.protocol import Ask, ExamplePool, Labels, Selection, SelectionQuery, Walk, best
+from ghar.envs.graphwalker.selectors.protocol import Ask, ExamplePool, Labels, Selection, SelectionQuery, Walk
 from ghar.envs.graphwalker.selectors.subsets import judges, mean_with, mean_without, random_sets
 
 
@@ -28,5 +28,5 @@ def prepare(pool: ExamplePool) -> Generator[Ask, Any, np.ndarray]:
 
 
 def select(pool: ExamplePool, shared: np.ndarray, query: SelectionQuery) -> Walk:
-    return Selection(best(shared, query.allowed, pool.selector.k))
+    return Selection(pool.best(shared, query.allowed, pool.selector.k))
     yield  # makes it a generator

@@ -38,5 +38,5 @@ def select(pool: ExamplePool, shared: tuple[np.ndarray, np.ndarray], query: Sele
     h, _, _ = yield HiddenStates((query.patient,))
     distance = np.round(np.linalg.norm(asked.astype(np.float64) - h[0], axis=1), 5)
     near = best(-distance, query.allowed, math.ceil(NEAREST * query.allowed.sum()))
-    ranked = best(-np.round(distance * instability, 5), query.allowed, pool.selector.k)
+    ranked = pool.best(-np.round(distance * instability, 5), query.allowed, pool.selector.k)
     return Selection(tuple(row for row in ranked if row in near), scored=1)

@@ -6,14 +6,16 @@ asks and are resumed with the answers, so they never call a model themselves: `s
 many at once against one engine, and what a patient is given does not depend on the others.
 
 Rules of all selectors: equal values are decided by the lower row of the pool; a patient is never shown itself, nor
-anyone it shares a subject or all its measurements with (`SelectionQuery.allowed`); the order of `Selection.shots` is
-the order of the prompt, best first, the patient last.
+anyone it shares a subject or all its measurements with (`SelectionQuery.allowed`), nor two rows of one other subject
+(`ExamplePool.best`): the paper has one record of each patient, a pool may hold several stays, or hours, of one. The
+order of `Selection.shots` is the order of the prompt, best first, the patient last.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -109,6 +111,16 @@ class ExamplePool:
     effort: Effort
     seed: int
 
+    @cached_property
+    def subjects(self) -> np.ndarray:
+        """int64 [n]: the subject of each row, of which a prompt shows one row at most."""
+        return np.array([patient.subject_id for patient in self.patients], dtype=np.int64)
+
+    def best(self, values: np.ndarray, allowed: np.ndarray, count: int) -> Shots:
+        """Rows of the `count` highest values among the allowed ones, the highest of each subject alone."""
+        ranked = best(values, allowed, len(values))
+        return different(ranked, self.subjects)[:count]
+
 
 @dataclass(frozen=True, eq=False)
 class Entropy:
@@ -202,6 +214,13 @@ def best(values: np.ndarray, allowed: np.ndarray, count: int) -> Shots:
     return tuple(rows[order].tolist())
 
 
+def different(rows: Sequence[int], subjects: np.ndarray) -> Shots:
+    """The first of `rows` of each subject, in their order."""
+    ranked = np.asarray(rows, dtype=np.int64)
+    _, firsts = np.unique(subjects[ranked], return_index=True)
+    return tuple(ranked[np.sort(firsts)].tolist())
+
+
 def cosines(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:
     """float64 [n]: cosine of each row with `vector`; 0 where one of them is all zero."""
     rows, one = matrix.astype(np.float64), vector.astype(np.float64)
@@ -216,11 +235,11 @@ def allowed_for(patient: Patient, pool: Sequence[Patient]) -> np.ndarray:
     return np.fromiter(others, dtype=bool, count=len(pool))
 
 
-def check_pool(allowed: np.ndarray, wanted: int, patient: Patient) -> None:
+def check_pool(patients: int, wanted: int, patient: Patient) -> None:
     """BadInput where fewer patients may be shown than are wanted."""
-    if allowed.sum() < wanted:
+    if patients < wanted:
         raise BadInput(
-            f"system.k={wanted}, but only {int(allowed.sum())} training patients may be shown to sample "
+            f"system.k={wanted}, but only {patients} training patients may be shown to sample "
             f"{patient.sample_id} (left out: its own stays, copies of it, with data.earlier later outcomes too): "
             "lower system.k or use more patients."
         )

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ghar.envs.graphwalker.selectors.protocol import Ask, ExamplePool, Selection, SelectionQuery, Walk, best
+from ghar.envs.graphwalker.selectors.protocol import Ask, ExamplePool, Selection, SelectionQuery, Walk
 
 RARE = 0.02  # share of the records that has an item which can count, at most
 BETWEEN = re.compile(r"[;\n]")
@@ -56,5 +56,5 @@ def prepare(pool: ExamplePool) -> Generator[Ask, Any, Rarity]:
 def select(pool: ExamplePool, shared: Rarity, query: SelectionQuery) -> Walk:
     own = items_of(query.patient.text)
     values = np.array([sum(shared.weights[item] for item in sorted(own & other)) for other in shared.items])
-    return Selection(best(np.round(values, 9), query.allowed, pool.selector.k))
+    return Selection(pool.best(np.round(values, 9), query.allowed, pool.selector.k))
     yield  # makes it a generator

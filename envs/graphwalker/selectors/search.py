@@ -14,6 +14,9 @@ most: sets that may be measured. The nearest candidates are measured first where
 pick opens its share of what is left, so that later picks have theirs, and a gain that can no more be measured for the
 present S is passed over: what is picked always gained what is recorded.
 
+owner: the subject of a row. Rows of a subject who is in S already leave the frontier: the paper's nodes are patients,
+each with one record, and a pool may hold several stays, or hours, of one patient.
+
 Equal gains are decided by the lower row. Values are rounded to 1e-6 nats first: which other prompts share a batch
 changes the last bits of a score.
 """
@@ -29,12 +32,23 @@ from ghar.envs.graphwalker.selectors.protocol import Selection, Shots, WalkStep
 DIGITS = 6
 Measure = Generator[tuple[Shots, ...], Sequence[float], Selection]  # yields sets, is resumed with H(x | S) of each
 Neighbours = Callable[[int], Iterable[int]]
+Owner = Callable[[int], int]
+
+
+def itself(row: int) -> int:
+    """`owner` of rows that are each of another subject."""
+    return row
 
 
 def lazy(
-    anchors: Sequence[int], neighbours: Neighbours, budget: int, early_stop: bool = True, most: int | None = None
+    anchors: Sequence[int],
+    neighbours: Neighbours,
+    budget: int,
+    early_stop: bool = True,
+    most: int | None = None,
+    owner: Owner = itself,
 ) -> Measure:
-    """Lazy greedy search. `neighbours` gives rows that may be shown; selected ones are left out here."""
+    """Lazy greedy search. `neighbours` gives rows that may be picked; selected ones are left out here."""
     most = sys.maxsize if most is None else most
     anchors = _distinct(anchors)[: most - 1]
     values = yield ((), *((row,) for row in anchors))
@@ -43,7 +57,7 @@ def lazy(
     heapq.heapify(queue)
     shots: Shots = ()
     steps: list[WalkStep] = []
-    seen = set(anchors)
+    seen, picked = set(anchors), set[int]()
     while queue and len(shots) < budget:
         bound, row, size = queue[0]
         if early_stop and bound >= 0:  # nothing below an upper bound of 0 can gain
@@ -58,8 +72,11 @@ def lazy(
             continue
         steps.append(WalkStep(row, -bound, tuple(sorted(row for _, row, _ in queue))))
         heapq.heappop(queue)
-        shots, current = (*shots, row), round(current + bound, DIGITS)
-        fresh = [other for other in _distinct(neighbours(row)) if other not in seen] if len(shots) < budget else []
+        shots, current, picked = (*shots, row), round(current + bound, DIGITS), {*picked, owner(row)}
+        queue = [entry for entry in queue if owner(entry[1]) not in picked]
+        heapq.heapify(queue)
+        new = (other for other in _distinct(neighbours(row)) if other not in seen and owner(other) not in picked)
+        fresh = list(new) if len(shots) < budget else []
         fresh = fresh[: (most - scored) // (1 + budget - len(shots))]
         if fresh:
             seen.update(fresh)
@@ -71,7 +88,12 @@ def lazy(
 
 
 def greedy(
-    anchors: Sequence[int], neighbours: Neighbours, budget: int, early_stop: bool = True, most: int | None = None
+    anchors: Sequence[int],
+    neighbours: Neighbours,
+    budget: int,
+    early_stop: bool = True,
+    most: int | None = None,
+    owner: Owner = itself,
 ) -> Measure:
     """Full greedy search, line by line Algorithm 1; within `most` it measures those that came first."""
     most = sys.maxsize if most is None else most
@@ -88,17 +110,27 @@ def greedy(
             break
         steps.append(WalkStep(-row, gain, tuple(rows)))
         shots, current = (*shots, -row), round(current - gain, DIGITS)
-        frontier = {row: None for row in (*frontier, *neighbours(-row)) if row not in shots}
+        picked = {owner(other) for other in shots}
+        frontier = {row: None for row in (*frontier, *neighbours(-row)) if owner(row) not in picked}
     return _selection(anchors, steps, scored)
 
 
-def single(candidates: Sequence[int], budget: int, early_stop: bool = True, most: int | None = None) -> Measure:
+def single(
+    candidates: Sequence[int],
+    budget: int,
+    early_stop: bool = True,
+    most: int | None = None,
+    owner: Owner = itself,
+) -> Measure:
     """The candidates with the highest gain of their own; their recorded gains do not add up."""
     rows = _distinct(candidates)[: None if most is None else most - 1]
     values = yield ((), *((row,) for row in rows))
     current = round(values[0], DIGITS)
     ranked = sorted((-gain_of(current, value), row) for row, value in zip(rows, values[1:], strict=True))
-    taken = [(row, -loss) for loss, row in ranked[:budget] if loss < 0 or not early_stop]
+    firsts: dict[int, tuple[int, float]] = {}
+    for loss, row in ranked:
+        firsts.setdefault(owner(row), (row, -loss))
+    taken = [(row, gain) for row, gain in [*firsts.values()][:budget] if gain > 0 or not early_stop]
     steps = [WalkStep(row, gain, tuple(sorted(rows))) for row, gain in taken]
     return _selection(rows, steps, len(rows) + 1)
 

@@ -8,7 +8,6 @@ from ghar.envs.graphwalker.selectors.protocol import (
     Selection,
     SelectionQuery,
     Walk,
-    best,
     cosines,
     nothing_shared,
 )
@@ -17,5 +16,5 @@ prepare = nothing_shared
 
 
 def select(pool: ExamplePool, shared: None, query: SelectionQuery) -> Walk:
-    return Selection(best(cosines(pool.words, query.words), query.allowed, pool.selector.k))
+    return Selection(pool.best(cosines(pool.words, query.words), query.allowed, pool.selector.k))
     yield  # makes it a generator

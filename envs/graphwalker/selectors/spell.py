@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ghar.envs.graphwalker.selectors.protocol import Ask, ExamplePool, Perplexity, Selection, SelectionQuery, Walk, best
+from ghar.envs.graphwalker.selectors.protocol import Ask, ExamplePool, Perplexity, Selection, SelectionQuery, Walk
 
 
 def prepare(pool: ExamplePool) -> Generator[Ask, Any, np.ndarray]:
@@ -24,5 +24,5 @@ def prepare(pool: ExamplePool) -> Generator[Ask, Any, np.ndarray]:
 
 
 def select(pool: ExamplePool, shared: np.ndarray, query: SelectionQuery) -> Walk:
-    return Selection(best(shared, query.allowed, pool.selector.k))
+    return Selection(pool.best(shared, query.allowed, pool.selector.k))
     yield  # makes it a generator

@@ -16,7 +16,6 @@ from ghar.envs.graphwalker.selectors.protocol import (
     Selection,
     SelectionQuery,
     Walk,
-    best,
     nothing_shared,
 )
 
@@ -26,7 +25,7 @@ prepare = nothing_shared
 def select(pool: ExamplePool, shared: None, query: SelectionQuery) -> Walk:
     own = measured(query.patient)
     values = np.array([likeness(own, measured(other)) for other in pool.patients])
-    return Selection(best(np.round(values, 9), query.allowed, pool.selector.k))
+    return Selection(pool.best(np.round(values, 9), query.allowed, pool.selector.k))
     yield  # makes it a generator
 
 

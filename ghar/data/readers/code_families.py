@@ -10,7 +10,8 @@ Three codes of Staphylococcus aureus were narrowed: until 30 September 2008, bef
 for resistant ones, they were of any, and resistance was said by V09.0 beside them (ICD-9-CM, addenda of fiscal year
 2009: new codes and revised titles). No stay of MIMIC-III tells its year, so it has their earlier titles, which are true
 of all years. In stay 168233 of the open demo "Methicillin susceptible" stood beside V09.0, of a culture that is
-resistant to oxacillin.
+resistant to oxacillin. MIMIC-IV keeps the later titles: it begins in 2008, and `anchor_year_group`, three years wide,
+can say of no stay that it was before October of that year. Of its open demo no stay is from before 2011.
 """
 
 from __future__ import annotations

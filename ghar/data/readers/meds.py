@@ -46,13 +46,13 @@ from ghar.data.readers.meds_visits import KEYS, deaths_of, key_of, place_events,
 from ghar.data.readers.mimic import COMMON_NAMES
 from ghar.data.readers.tables import SourceTable, in_years, sift_large
 from ghar.data.readers.units import in_house_unit
-from ghar.data.readers.vessels import VENOUS, venous_titles, with_vessels
+from ghar.data.readers.vessels import marked_counts, vessel_titles, with_vessels
 from ghar.data.visit_codes import kinds_of
 from ghar.errors import BadInput
 from ghar.provenance import Provenance, signed_mark
 from ghar.seal import SEAL
 
-VERSION = "meds-10"  # part of the cache key: raise it when a rule changes
+VERSION = "meds-11"  # part of the cache key: raise it when a rule changes
 REQUIRED = {"subject_id": pl.Int64(), "time": TIME, "code": pl.String()}
 OPTIONAL = {"numeric_value": pl.Float32(), "text_value": pl.String()}
 RECORDED = ("recorded", "storetime", "result_time")  # columns that say when a fact became known
@@ -215,7 +215,7 @@ def _foreign(root: Path, name: str, files: list[Path], vocabulary: CodeVocabular
             some, ages = with_ages(some, visits)
             tally["added.meds.ages"] += ages
         some = with_vessels(some)
-        tally["marked.meds.venous"] += int(some["code"].is_in(VENOUS).sum())
+        tally.update(marked_counts(some["code"], "meds"))
         return some
 
     events = in_order([rows], work, finish)
@@ -225,8 +225,8 @@ def _foreign(root: Path, name: str, files: list[Path], vocabulary: CodeVocabular
     counts |= {rule: n for rule, n in tally.items() if n or rule in ("events_without_visit", "codes_without_name")}
     codes = _codes(meanings)
     more = [vital_codes()] if charted else []
-    if tally["marked.meds.venous"]:
-        more.append(_venous_codes(codes))
+    if any(rule.startswith("marked.meds.ve") for rule in tally):
+        more.append(_vessel_codes(codes))
     if tally["added.meds.ages"]:
         no_parents, no_kind = pl.lit([], pl.List(pl.String)), pl.lit(None, pl.String)
         more.append(COMMON_NAMES.filter(code="AGE").with_columns(parents=no_parents, kind=no_kind))
@@ -235,9 +235,9 @@ def _foreign(root: Path, name: str, files: list[Path], vocabulary: CodeVocabular
     return Cohort(name, events, codes, visits.drop("_key"), **about, counts=counts)
 
 
-def _venous_codes(codes: pl.DataFrame) -> pl.DataFrame:
-    """The rows of `codes` for venous blood gases (vessels.py), with the parents of their items."""
-    titles = venous_titles(codes.drop_nulls("description"))
+def _vessel_codes(codes: pl.DataFrame) -> pl.DataFrame:
+    """The rows of `codes` for blood gases with a vessel (vessels.py), with the parents of their items."""
+    titles = vessel_titles(codes.drop_nulls("description"))
     items = codes.select(pl.exclude("description")).rename({"code": "_item"})
     of_items = titles.with_columns(_item=pl.col("code").str.extract("^([^/]*/[^/]*)"))
     return of_items.join(items, on="_item", how="inner").select(codes.columns)

@@ -23,7 +23,7 @@ from ghar.data.readers.events import (
 )
 from ghar.data.readers.tables import SourceTable, sift, sift_large
 from ghar.data.readers.units import converted, with_factor
-from ghar.data.readers.vessels import venous_titles
+from ghar.data.readers.vessels import vessel_titles
 from ghar.errors import BadInput
 
 WARDS = {"last_careunit", "first_wardid", "last_wardid"}
@@ -192,7 +192,7 @@ def read_labs(
 
 def lab_titles(root: Path, source: SourceColumns, name: str) -> pl.DataFrame:
     """Names of laboratory items: the label, with what is looked at where that is not blood and the label is silent; and
-    of their venous codes (vessels.py).
+    of their codes that say a vessel (vessels.py).
 
     14 labels of the MIMIC-IV demo stand for numbers of several fluids: to whoever reads names, the pH of blood and that
     of urine would be one item.
@@ -200,11 +200,11 @@ def lab_titles(root: Path, source: SourceColumns, name: str) -> pl.DataFrame:
     table = open_declared(root, source, name)
     titles = dictionary(table, pl.concat_str(pl.lit("LAB/"), pl.col("itemid").cast(pl.String)), "label")
     if "fluid" not in table.columns:
-        return pl.concat([titles, venous_titles(titles)])
+        return pl.concat([titles, vessel_titles(titles)])
     fluids = {f"LAB/{item}": fluid for item, fluid in table.rows.select("itemid", "fluid").collect().iter_rows()}
     named = [with_fluid(label, fluids.get(code)) for code, label in titles.iter_rows()]
     titles = titles.with_columns(description=pl.Series(named, dtype=pl.String))
-    return pl.concat([titles, venous_titles(titles)])
+    return pl.concat([titles, vessel_titles(titles)])
 
 
 def with_fluid(label: str, fluid: str | None) -> str:

@@ -60,12 +60,12 @@ from ghar.data.readers.mimic_care import read_outputs, read_services, read_trans
 from ghar.data.readers.note_events import read_noteevents
 from ghar.data.readers.open_demos import is_open_demo
 from ghar.data.readers.tables import find_table, sift, sift_large
-from ghar.data.readers.vessels import count_venous, with_vessels
+from ghar.data.readers.vessels import count_vessels, with_vessels
 from ghar.data.readers.vitals import MIMIC_LABS, mimic_charts, vital_names, vitals_of_labs
 from ghar.progress import progress
 
 DIAGNOSIS, PROCEDURE = 3, 2  # characters of the shortest code
-VERSION = "mimic3-10"  # part of the cache key: raise it when a rule changes
+VERSION = "mimic3-11"  # part of the cache key: raise it when a rule changes
 TABLES = (
     "patients",
     "admissions",
@@ -128,7 +128,7 @@ def _read(root: Path, name: str, charts: bool, more: Sequence[str], work: Path) 
             parts.append(events)
             counts |= part_counts
         events = in_order(parts, work, with_vessels)
-        counts |= count_venous(events)
+        counts |= count_vessels(events)
         further = _names_of_other_years(events, names[0], names[1])
         codes, part_counts = code_table(events, [*names, vital_names(), COMMON_NAMES, *further], OWN_NAMES)
     credentialed = not is_open_demo("mimic3", root, tables_read(charts, more))

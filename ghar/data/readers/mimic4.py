@@ -67,13 +67,13 @@ from ghar.data.readers.mimic4_columns import MIMIC4
 from ghar.data.readers.mimic4_more import MORE, more_tables
 from ghar.data.readers.open_demos import is_open_demo
 from ghar.data.readers.tables import find_table, sift, sift_large
-from ghar.data.readers.vessels import count_venous, with_vessels
+from ghar.data.readers.vessels import count_vessels, with_vessels
 from ghar.data.readers.vitals import MIMIC_LABS, mimic_charts, vital_names, vitals_of_labs
 from ghar.progress import progress
 from ghar.provenance import signed_mark
 from ghar.seal import SEAL
 
-VERSION = "mimic4-10"  # part of the cache key: raise it when a rule changes
+VERSION = "mimic4-11"  # part of the cache key: raise it when a rule changes
 TABLES = (
     "hosp/patients",
     "hosp/admissions",
@@ -138,7 +138,7 @@ def _read(root: Path, name: str, charts: bool, more: Sequence[str], work: Path) 
             parts.append(events)
             counts |= part_counts
         events = in_order(parts, work, with_vessels)
-        counts |= count_venous(events)
+        counts |= count_vessels(events)
         codes, part_counts = _codes(root, events, titles)
         advance()
     generated = signed_mark(root).generated

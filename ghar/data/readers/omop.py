@@ -49,13 +49,13 @@ from ghar.data.readers.omop_visits import (
     read_visits,
 )
 from ghar.data.readers.tables import SourceTable, find_table, sift_large
-from ghar.data.readers.vessels import VENOUS, count_venous, venous_titles, with_vessels
+from ghar.data.readers.vessels import MARKED, count_vessels, vessel_titles, with_vessels
 from ghar.data.readers.vitals import vital_names, vitals_of_labs
 from ghar.data.visit_codes import kinds_of
 from ghar.errors import BadInput
 from ghar.progress import progress
 
-VERSION = "omop-3"  # part of the cache key: raise it when a rule changes
+VERSION = "omop-4"  # part of the cache key: raise it when a rule changes
 REQUIRED = ("person", "visit_occurrence", "condition_occurrence", "concept")
 FACTS = {  # table -> beginnings of the columns of its concepts and of its dates
     "condition_occurrence": ("condition", "condition_start"),
@@ -116,9 +116,9 @@ def _read(root: Path, name: str, charts: bool, work: Path) -> Cohort:
             counts |= part_counts
         advance()
         events = in_order(parts, work, with_vessels)
-        counts |= count_venous(events, "measurement")
+        counts |= count_vessels(events, "measurement")
         names = concept_names(concepts, list(FACTS))
-        names = [vital_names(), COMMON_NAMES, names, venous_titles(names)]
+        names = [vital_names(), COMMON_NAMES, names, vessel_titles(names)]
         codes, part_counts = code_table(events, names, OWN_NAMES)
         codes = _with_parents(_with_kinds(codes, kinds), parents_of(root, concepts, above))
         advance()
@@ -212,8 +212,8 @@ def _codes_in(events: pl.DataFrame | pl.LazyFrame) -> list[str]:
 
 
 def _with_parents(codes: pl.DataFrame, parents: pl.DataFrame) -> pl.DataFrame:
-    """`Cohort.codes` with their parents; a venous code has those of its item."""
-    item = pl.when(pl.col("code").is_in(VENOUS)).then(pl.col("code").str.extract("^([^/]*/[^/]*)")).otherwise("code")
+    """`Cohort.codes` with their parents; a code that says a vessel has those of its item."""
+    item = pl.when(pl.col("code").is_in(MARKED)).then(pl.col("code").str.extract("^([^/]*/[^/]*)")).otherwise("code")
     codes = codes.drop("parents").with_columns(_item=item)
     codes = codes.join(parents.rename({"code": "_item"}), on="_item", how="left", maintain_order="left").drop("_item")
     return codes.with_columns(pl.col("parents").fill_null([]))

@@ -3,8 +3,9 @@
 The variables are those of Harutyunyan et al. 2019 (Scientific Data 6:96, table 3 there); the item lists below were put
 together from the dictionaries of the sources (d_items; the eICU tables), with their choice of variables in mind. Three
 differences: spontaneous breaths of a ventilated patient are not the respiratory rate; pH and oxygen saturation of
-venous blood (vessels.py) are not those of the patient, for a saturation of 70% is usual in a vein; and what a
-laboratory measures of the 17 (glucose, pH, oxygen saturation, inspired oxygen) is a LAB event as well as a VITAL event.
+blood of a vein, or of a vessel that is not stated (vessels.py), are not those of the patient, for a saturation of 70%
+is usual in a vein; and what a laboratory measures of the 17 (glucose, pH, oxygen saturation, inspired oxygen) is a LAB
+event as well as a VITAL event.
 
 A value outside `low`..`high` cannot be what its label says (wrong field, wrong unit, sensor off); its row is dropped
 and counted as "implausible". The limits are wide: they must let the dying pass.
@@ -21,7 +22,7 @@ import polars as pl
 from ghar.data.readers.columns import SourceColumns, open_declared
 from ghar.data.readers.events import F64, CountedRows, LazyRows, event, words
 from ghar.data.readers.tables import sift_large
-from ghar.data.readers.vessels import OF_A_VESSEL, SPECIMEN_TYPES, venous_draws
+from ghar.data.readers.vessels import OF_A_VESSEL, SPECIMEN_TYPES, gases_with_vessels
 
 
 @dataclass(frozen=True)
@@ -174,14 +175,16 @@ def mimic_charts(
 def vitals_of_labs(events: pl.LazyFrame, labs: Mapping[str, str]) -> CountedRows:
     """Copies of lab events as vital events, for the `labs` (code -> variable) that are among the 17.
 
-    Counts "added.labs.vitals". What is implausible as a vital sign, or of venous blood, stays a lab event alone.
+    Counts "added.labs.vitals". What is implausible as a vital sign, or a gas of another vessel than an artery
+    (vessels.py), stays a lab event alone.
     """
     value = fraction(pl.col("numeric_value").cast(F64))
-    draws = venous_draws(events.filter(pl.col("code").is_in(SPECIMEN_TYPES)).collect(engine="streaming"))
-    venous = draws.lazy().join(pl.LazyFrame({"code": OF_A_VESSEL}), how="cross")
+    blood = events.filter(pl.col("code").is_in((*SPECIMEN_TYPES, *OF_A_VESSEL)))
+    blood = blood.select("subject_id", "time", "code", "text_value").collect(engine="streaming")
+    others = gases_with_vessels(blood).drop("vessel").lazy()
     added = (
         events.join(variables_of(labs, "code"), on="code", how="inner", maintain_order="left")
-        .join(venous, on=["subject_id", "time", "code"], how="anti", maintain_order="left")
+        .join(others, on=["subject_id", "time", "code"], how="anti", maintain_order="left")
         .filter(~implausible(value))
         .with_columns(code=pl.col("vital"), numeric_value=value.cast(pl.Float32))
         .with_columns(text_value=pl.lit(None, pl.String))

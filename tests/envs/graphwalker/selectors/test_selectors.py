@@ -58,6 +58,28 @@ def test_rules_and_independence_of_concurrency(name: str) -> None:
         assert all(len(selection.shots) == 3 for selection in alone)
 
 
+def with_stays(pool: ExamplePool, queries: list[SelectionQuery]) -> tuple[ExamplePool, list[SelectionQuery]]:
+    """The same world, in which each five rows that follow each other are of one subject."""
+    patients = tuple(replace(p, subject_id=row // 5) for row, p in enumerate(pool.patients))
+    return replace(pool, patients=patients), [replace(q, allowed=allowed_for(q.patient, patients)) for q in queries]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("name", NAMES)
+def test_two_stays_of_one_patient_are_not_shown_together(name: str, variant: str) -> None:
+    """The paper's pool has one record of each patient."""
+    if name != "graphwalker" and variant != "paper":
+        return
+    for utility in ("entropy", "self_rated"):
+        pool, queries = with_stays(*make_world(0, name=name, variant=variant, utility=utility))
+        found, _ = choose(pool, queries, 4)
+        for selection in found:
+            subjects = [pool.patients[row].subject_id for row in selection.shots]
+            assert len(set(subjects)) == len(subjects)
+        if name not in ("zero_shot", "lms3", "graphwalker"):
+            assert all(len(selection.shots) == 3 for selection in found)
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_each_variant_of_graphwalker_walks(variant: str) -> None:
     pool, queries = make_world(1, variant=variant)
@@ -108,7 +130,7 @@ def test_a_cohort_of_one_who_may_not_be_shown_is_passed_over() -> None:
 def test_a_pool_smaller_than_k_is_refused_by_name() -> None:
     _pool, [query, *_] = make_world(0)
     with pytest.raises(BadInput, match=r"system\.k=31, but only 29 training patients may be shown to sample s900"):
-        check_pool(query.allowed, 31, query.patient)
+        check_pool(int(query.allowed.sum()), 31, query.patient)
 
 
 def test_copies_and_own_stays_are_not_allowed() -> None:
