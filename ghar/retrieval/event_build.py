@@ -144,7 +144,7 @@ class _Builder:
             facts=pl.col("time").is_null().sum().cast(pl.Int64),
         )  # fmt: skip
         parts = [self._timed(part).group_by("subject_id").agg(**counts) for part in ranges]
-        return pl.concat(pl.collect_all(parts, engine="streaming")).sort("subject_id")
+        return pl.concat([part.collect(engine="streaming") for part in parts]).sort("subject_id")
 
     def _allocate(self, people: pl.DataFrame) -> dict[str, np.ndarray]:
         size, overlap = self.layout.size, self.layout.overlap
