@@ -19,6 +19,7 @@ import polars as pl
 from ghar.data.cohort import Cohort, Sample
 from ghar.data.readers.columns import SourceColumns, open_declared
 from ghar.data.readers.eicu_columns import EICU
+from ghar.data.readers.flag_ranges import flag_ranges
 from ghar.data.readers.lab_copies import without_copies
 from ghar.data.readers.meds_files import scan
 from ghar.data.readers.mimic import with_fluid
@@ -44,6 +45,7 @@ LABS: tuple[tuple[SourceColumns, str, str, str], ...] = (  # table, item, unit
     (EICU, "lab", "labname", "labmeasurenamesystem"),
 )
 RANGES = ("ref_range_lower", "ref_range_upper")
+FLAGGED = ("valuenum", "flag")  # of MIMIC-III, which has no ranges
 NO_RESULT = (  # a tube that was kept ("HOLD.  DISCARD GREATER THAN 4 HOURS OLD."), and tests without a result
     r"(?i)^-?$|^(HOLD|UNABLE TO REPORT|AVAILABLE AT)\b|^(NOT ?DONE|DONE|SENT|ERROR|SEE COMMENTS?)$|\bNOT RESULTED\b"
 )
@@ -277,32 +279,37 @@ def lab_items(root: Path) -> dict[str, Item]:
 
     An item of the table of units (units.py) is in the house's unit, and only results in that unit count for its range;
     of one without a unit (INR) all of them do. Where the results of any other item stand in several units, a number
-    alone does not tell in which: no unit is said, and no range but one that all of them have. MIMIC-III and eICU have
-    no ranges, and none is of venous blood: MIMIC-IV gives it those of arterial.
+    alone does not tell in which: no unit is said, and no range but one that all of them have. MIMIC-III marks results
+    as abnormal, and the ranges are those that its marks tell (flag_ranges.py); eICU has neither. None is of venous
+    blood: MIMIC-IV gives it those of arterial.
     """
     if has_facts(root):
         rows = scan(root / f"{ITEMS}.parquet", ITEM_TYPES, OF_A_SEX).collect()
         return {code: Item(*about) for code, *about in rows.iter_rows()}
-    name = next((row for row in LABS if find_table(root, row[1]) is not None), None)
-    if name is None:
+    sources = [row for row in LABS if find_table(root, row[1]) is not None]
+    if not sources:
         return {}
-    source, table, item, unit = name
-    further = [column for column in (unit, "subject_id", *RANGES) if column in _there(root, source, table)]
+    # MIMIC-III's table is found as MIMIC-IV's, too: its own declaration knows more of its columns
+    source, table, item, unit = max(sources, key=lambda row: len(_there(root, row[0], row[1])))
+    there = _there(root, source, table)
+    further = [column for column in (unit, "subject_id", *RANGES, *FLAGGED) if column in there]
     opened = open_declared(root, source, table, [item, *further])
     ranges = [pl.col(c) if c in opened.columns else pl.lit(None, pl.Float64).alias(c) for c in RANGES]
     raw_unit = pl.col(unit).str.strip_chars() if unit in opened.columns else pl.lit(None, pl.String)
     code = pl.concat_str(pl.lit("LAB/"), pl.col(item).cast(pl.String).str.strip_chars())
-    sexes = _sexes(root) if {"subject_id", *RANGES} <= set(opened.columns) else {}
+    has_ranges, has_flags = ({"subject_id", *some} <= set(opened.columns) for some in (RANGES, FLAGGED))
+    has_flags = has_flags and not has_ranges
+    sexes = _sexes(root, source) if has_ranges or has_flags else {}
     sex = pl.col("subject_id").replace_strict(sexes, default=None, return_dtype=TEXT) if sexes else pl.lit(None, TEXT)
-    wanted = (code.alias("code"), raw_unit.alias("unit"), *ranges, sex.alias("sex"))
+    flags = [pl.col("valuenum").alias("value"), pl.col("flag")] if has_flags else []
+    wanted = (code.alias("code"), raw_unit.alias("unit"), *ranges, sex.alias("sex"), *flags)
     rows = opened.rows.head(LOOKED_AT).select(*wanted).drop_nulls("code")
     house = pl.col("code").replace_strict(HOUSE, default=None, return_dtype=pl.String)
     same = house.is_null() | (house.str.to_lowercase() == pl.col("unit").str.to_lowercase())
     of_a_sex = [pl.col(c).filter(pl.col("sex") == word).median() for word in SEXES.values() for c in RANGES]
+    sound = rows.with_columns(pl.col("unit").fill_null("")).filter(same.fill_null(False))
     counted = (
-        rows.with_columns(pl.col("unit").fill_null(""))
-        .filter(same.fill_null(False))
-        .group_by("code", "unit")
+        sound.group_by("code", "unit")
         .agg(
             pl.len(),
             *(pl.col(column).median() for column in RANGES),
@@ -311,6 +318,10 @@ def lab_items(root: Path) -> dict[str, Item]:
         .sort("code", pl.col("unit") == "", "len", "unit", descending=[False, False, True, False])
         .collect(engine="streaming")
     )
+    if has_flags:
+        of_flags = flag_ranges(sound, {None: RANGES, "woman": list(OF_A_SEX)[:2], "man": list(OF_A_SEX)[2:]})
+        bare = counted.drop(*RANGES, *OF_A_SEX)
+        counted = bare.join(of_flags, on=["code", "unit"], how="left", maintain_order="left")
     fluids = _fluids(root)
     items = {code: Item(HOUSE[code]) for code in _converted(rows)}
     items |= {
@@ -346,9 +357,10 @@ def _sure(counted: pl.DataFrame) -> pl.DataFrame:
     return rows.unique("code", keep="first", maintain_order=True)
 
 
-def _sexes(root: Path) -> dict[int, str]:
-    """Patient -> "woman" or "man", of MIMIC-IV, whose results alone have reference ranges."""
-    rows = open_declared(root, MIMIC4, "hosp/patients", ["subject_id", "gender"]).rows.drop_nulls().collect()
+def _sexes(root: Path, source: SourceColumns) -> dict[int, str]:
+    """Patient -> "woman" or "man", of MIMIC-III or MIMIC-IV."""
+    name = "hosp/patients" if source is MIMIC4 else "patients"
+    rows = open_declared(root, source, name, ["subject_id", "gender"]).rows.drop_nulls().collect()
     words = ((patient, SEXES.get(f"GENDER/{sex.strip()}")) for patient, sex in rows.iter_rows())
     return {patient: word for patient, word in words if word}
 

@@ -62,7 +62,8 @@ MIMIC3 = SourceColumns(
         "labevents": TableColumns(
             {**KEYS, "itemid": I64, "charttime": TIME, "value": TEXT, "valuenum": F64},
             {"comments": TEXT, "valueuom": TEXT},
-            ignored={KEY: "row_id", NOT_YET: "flag"},
+            records={"flag": TEXT},
+            ignored={KEY: "row_id"},
         ),
         "chartevents": TableColumns(
             {
