@@ -17,7 +17,7 @@ from ghar.trainers.rl.trajectory import Row
 from ghar.trainers.sft.packing import groups_of
 from ghar.trainers.sft.pairs import TokenExample
 
-DRAWS = 8  # optimiser steps of RL that are drawn
+DRAWS = 64  # optimiser steps of RL that are drawn at most
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,9 @@ def rl_packing(rows: Sequence[Row], episodes: int, config: Config, processes: in
     rl, rng = config.trainer.rl, np.random.default_rng(config.seed)
     wanted = len(rows) / episodes * trained_share(config) * rl.episodes / (rl.minibatches * processes)
     number = max(1, min(len(rows), round(wanted)))
-    drawn = ([rows[i] for i in rng.permutation(len(rows))[:number]] for _ in range(DRAWS))
-    packing = _packing([size for some in drawn for size in _sizes(some, rl.micro_tokens, shares)], DRAWS * number)
+    draws = max(1, min(DRAWS, rl.updates * rl.epochs * rl.minibatches))
+    drawn = ([rows[i] for i in rng.permutation(len(rows))[:number]] for _ in range(draws))
+    packing = _packing([size for some in drawn for size in _sizes(some, rl.micro_tokens, shares)], draws * number)
     assert packing is not None
     size = packing.largest
     more = min(wanted / number, rl.micro_tokens / size.tokens)  # a minibatch of more rows than were played
