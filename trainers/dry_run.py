@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import ceil
 from typing import Any, TypeAlias
 
 import torch
@@ -15,8 +16,6 @@ from ghar.llm.engine import Pair, Request
 from ghar.llm.policy import EnginePolicy, Policy
 from ghar.trainers.activation_memory import architecture
 from ghar.trainers.memory import ModelShape
-from ghar.trainers.pass_sizes import row_of
-from ghar.trainers.rl.trajectory import Row
 
 Ids: TypeAlias = tuple[int, ...]
 
@@ -38,8 +37,8 @@ class DryRun:
 
     calls, prompt, reply: requests, and tokens of their prompts and replies (of one that goes on from a reply, the words
     behind it alone); context: tokens of all prompts whole; fresh: of them those that are read; longest: tokens of the
-    longest prompt with the longest reply that it allows; texts: prompts with their replies, as they are trained on;
-    widest: the most requests at once; seconds: what counting itself took.
+    longest prompt with the longest reply that it allows; widest: the most requests at once;
+    seconds: what counting itself took.
     """
 
     def __init__(self, config: Config, shape: ModelShape, encoding: Encoding, *, share: float):
@@ -54,7 +53,6 @@ class DryRun:
         self._written: list[float] = []  # tokens of each free reply
         self._chosen: list[list[float]] = []  # of choices that are sampled together
         self.longest: int | None = None
-        self.texts: list[Row] = []
         self.widest = 0
 
     def sketched(self) -> Policy:
@@ -76,7 +74,6 @@ class DryRun:
             new = len(reply.prompt_ids) - (len(before.prompt_ids) + len(before.token_ids) if before else 0)
             self.calls, self.prompt, self.reply = self.calls + 1, self.prompt + self.weight * new, self.reply + tokens
             self.context += self.weight * len(reply.prompt_ids)
-            self.texts.append(row_of(reply.prompt_ids, reply.token_ids, self.weight))
             self.longest = max(self.longest or 0, round(self.weight * len(reply.prompt_ids) + request.max_tokens))
         self.widest = max(self.widest, len(requests))
         self._batches(completions, [bool(request.choices) for request in requests], sampled)
@@ -101,19 +98,20 @@ class DryRun:
                 alike = max(alike, place + 1)
         return max(1.0, min(self.weight * (alike + 1), self.weight * len(reply.token_ids)))
 
-    def passes(self) -> tuple[float, float]:
-        """Passes of one token for a batch of replies, and the replies in them. Free replies are queued; of choices
-        those that come together are sampled together."""
+    def passes(self, episodes: int) -> tuple[float, float]:
+        """Passes of one token for a batch of replies, and the replies in them, of so many episodes among as many as are
+        in flight. Free replies are queued; of choices those that come together are sampled together."""
         from ghar.llm.hf import passes
 
-        most = self.config.engine.max_batch
+        most = min(self.config.engine.max_batch, self.config.env.in_flight)
         if self.config.engine.kind != "hf":
             tokens = sum(self._written)
-            return tokens / min(most, self.config.env.in_flight), tokens
-        written = passes([round(tokens) for tokens in self._written], min(most, self.config.env.in_flight))
-        chosen = [passes([round(tokens) for tokens in batch], most) for batch in self._chosen]
-        steps, rows = (sum(some) for some in zip(written, *chosen, strict=True))
-        return steps, rows
+            return tokens / most, tokens
+        often = ceil(most / episodes)  # so that a batch is as full as it will be
+        steps, rows = passes([round(tokens) for tokens in self._written] * often, most)
+        chosen = [passes([round(tokens) for tokens in batch], self.config.engine.max_batch) for batch in self._chosen]
+        together = min(1.0, episodes / most) * sum(some for some, _ in chosen)
+        return steps / often + together, rows / often + sum(some for _, some in chosen)
 
     def _batches(self, completions: Sequence[Completion], chosen: Sequence[bool], sampled: Sequence[float]) -> None:
         from ghar.llm.hf import batches
@@ -170,5 +168,8 @@ class _CountedRule:
     def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
         replies = self.rule.answer(acts, seeds)
         requests = [Request(act.prompt, act.max_tokens, act.choices) for act in acts]
-        self.run.count(requests, [reply.text for reply in replies])
-        return replies
+        counted = self.run.count(requests, [reply.text for reply in replies])
+        return [
+            replace(reply, prompt_ids=ids.prompt_ids, token_ids=ids.token_ids)
+            for reply, ids in zip(replies, counted, strict=True)
+        ]

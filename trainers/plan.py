@@ -128,9 +128,8 @@ def make_plan(config: Config, gpus: tuple[int, Device] | None = None) -> Plan:
     held = _resident_memory()
     speed = measure(config, shape, counted) if gpus is None else None
     processes, on = (processes_of(), this_device()) if gpus is None else gpus
-    a_row = len(counted.texts) / max(counted.episodes, 1)
-    sft, rl = (p and a_row * p.row for p in packings(config, shape, processes, counted))
-    counted = replace(counted, sft=sft, rl=rl)
+    sft, rl = packings(config, shape, processes, counted)
+    counted = replace(counted, sft=sft and sft.episode, rl=rl and rl.episode, before=rl and rl.before)
     asked = config if needs_warm_up(system, config) else without_teacher(config)
     memory, likely = (
         {name: sum(parts.values()) for name, parts in estimate(asked, shape, processes, on=on, sizes=sizes).items()}
@@ -158,9 +157,7 @@ def _resident_memory() -> int:
 def packings(config: Config, shape: ModelShape, processes: int, counted: EpisodeCounts) -> list[Packing | None]:
     """How SFT and RL pack the probe's rows; None without rows."""
     shares, texts = _reads_trees(shape), counted.texts
-    return [
-        sft_packing(texts, config, processes, shares), rl_packing(texts, counted.episodes, config, processes, shares)
-    ]  # fmt: skip
+    return [sft_packing(texts, config, processes, shares), rl_packing(texts, config, processes, shares)]
 
 
 def _reads_trees(shape: ModelShape) -> bool:
@@ -183,15 +180,22 @@ def probed_sizes(
     learned = [sft] if needs_warm_up(system, config) else []
     for name in further_stages(system, config):
         pairs = _spread(system.training.stages[name](WORDS).train)
-        rows = [row_of(ids.prompt(prompt), ids.text(reply), ids.weight) for prompt, reply, *_ in pairs]
+        rows = [(row_of(ids.prompt(prompt), ids.text(reply), ids.weight),) for prompt, reply, *_ in pairs]
         learned.append(sft_packing(rows, config, processes, _reads_trees(shape)))
     passes = [packing.largest for packing in learned if packing is not None]
     return Sizes(
         longest_played(system, config, counted, variants),
         ceil(config.env.in_flight * max([counted.at_once, *(of.at_once for of in variants.values())])),
-        max(passes, key=lambda size: size.tokens, default=None),
+        None if makes_base(config, system) else max(passes, key=lambda size: size.tokens, default=None),
         None if rl is None else rl.largest,
     )
+
+
+def makes_base(config: Config, system: System[Any]) -> bool:
+    """Whether the run trains a base model, which does not come with the package."""
+    practice = system.training.pretraining
+    packaged = isinstance(practice, DemoPretraining) and packaged_base(config, practice) is not None
+    return config.model.kind == "demo" and practice is not None and not packaged
 
 
 def longest_played(
@@ -227,9 +231,7 @@ def phases_of(
         waited = rules * counted.seconds
         phases.append(_phase(name, plays, trained, passes, waited, speed, processes, held))
 
-    practice = system.training.pretraining
-    packaged = isinstance(practice, DemoPretraining) and packaged_base(config, practice) is not None
-    if config.model.kind == "demo" and practice is not None and not packaged:
+    if makes_base(config, system):
         add("base", 0, base.steps * base.batch * call, memory["sft"])
     samples = min(warmup.samples, len(cases.train))
     rehearsed = 0.0 if system.training.examples else sum(system.training.rehearsal.values())  # episodes a sample
@@ -249,10 +251,12 @@ def phases_of(
         epochs = examples.epochs or warmup.epochs
         add(name, 0, epochs * tokens, memory["sft"], passes=4 * epochs * valid)  # every quarter of an epoch
     if rl.updates:
-        batch = rl.episodes * trained_share(config) * (counted.tokens if counted.rl is None else counted.rl)
+        trained = rl.episodes * trained_share(config)
+        batch = trained * (counted.tokens if counted.rl is None else counted.rl)
         validated = (rl.updates // rl.eval_every + 1) * min(rl.eval_samples, len(cases.valid))
+        read = trained * (counted.tokens if counted.before is None else counted.before)
         # log-probs, and those of the reference
-        before = 0 if config.trainer.method == "rft" else (2 if needs_reference(config) else 1) * batch
+        before = 0 if config.trainer.method == "rft" else (2 if needs_reference(config) else 1) * read
         episodes = rl.updates * rl.episodes + validated
         add("rl", episodes, rl.updates * rl.epochs * batch, memory["rl"], passes=rl.updates * before)
     models = [variant for variant in evaluated if system.asks_model(variant)]

@@ -15,9 +15,11 @@ import torch
 from ghar.config import Config
 from ghar.envs.play import play, stage_of
 from ghar.envs.system import System, Variant
+from ghar.episode import Episode
 from ghar.llm.policy import Policy
 from ghar.trainers.dry_run import DryRun, Encoding, Ids
 from ghar.trainers.memory import ModelShape
+from ghar.trainers.pass_sizes import row_of
 from ghar.trainers.rl.trajectory import Row
 from ghar.trainers.stages import evaluated_variants
 
@@ -33,8 +35,9 @@ class EpisodeCounts:
     passes; fresh: the share of the prompts' tokens that an engine reads, the rest being kept from other prompts;
     longest: tokens of the longest prompt of all with the longest reply that it allows, None where it was not counted;
     context: tokens of a call's prompt, with the reply that it goes on from, None where they are prompt / calls;
-    texts: prompts and replies of so many `episodes`; at_once: requests that an episode waits for together; sft, rl:
-    tokens of its rows in the passes of a training, those that rows share once, None where they are its `tokens`.
+    texts: prompts and replies of each episode of the probe; at_once: requests that an episode waits for together; sft,
+    rl, before: tokens of its rows in the passes of SFT, of RL and of RL's log-probabilities, those that rows share
+    once, None where they are its `tokens`.
     """
 
     calls: float
@@ -46,11 +49,11 @@ class EpisodeCounts:
     fresh: float = 1.0
     longest: int | None = None
     context: float | None = None
-    texts: tuple[Row, ...] = field(default=(), repr=False)
-    episodes: int = 0
+    texts: tuple[tuple[Row, ...], ...] = field(default=(), repr=False)
     at_once: float = 1.0
     sft: float | None = None
     rl: float | None = None
+    before: float | None = None
 
     @property
     def tokens(self) -> float:
@@ -83,25 +86,32 @@ def _count(
     chosen = [cases[i] for i in np.linspace(0, len(cases) - 1, min(most, len(cases))).astype(int)]
     share = min(1.0, len(chosen) / config.env.in_flight)
 
-    def played(some: Sequence[Any]) -> DryRun:
+    def played(some: Sequence[Any]) -> tuple[DryRun, list[Episode]]:
         run = DryRun(config, shape, encoding_of(config), share=share)
         policy: Policy = run.following(system.fixed[rule]()) if rule else run.sketched()
-        taken = timed(lambda: play(stage, some, policy, seed=config.seed, title="Probe"))
+        episodes: list[Episode] = []
+        taken = timed(lambda: episodes.extend(play(stage, some, policy, seed=config.seed, title="Probe")))
         run.seconds = max(0.0, taken - run.seconds)
-        return run
+        return run, episodes
 
     played(chosen[:1])  # what is read or built at the first retrieval
-    run = played(chosen)
+    run, episodes = played(chosen)
     calls, read, sampled, fresh, steps, rows, seconds = (
-        n / len(chosen) for n in (run.calls, run.prompt, run.reply, run.fresh, *run.passes(), run.seconds)
+        n / len(chosen)
+        for n in (run.calls, run.prompt, run.reply, run.fresh, *run.passes(len(chosen)), run.seconds)
     )
-    steps *= min(1.0, len(chosen) / min(config.engine.max_batch, config.env.in_flight))  # of batches as full as can be
     share_read, context = (fresh / read if read else 1.0), run.context / max(run.calls, 1)
-    together = run.widest / min(len(chosen), config.env.in_flight)
     return EpisodeCounts(
         calls, read, sampled, seconds, steps, rows, share_read, run.longest, context,
-        texts=tuple(run.texts), episodes=len(chosen), at_once=together,
+        texts=tuple(_texts(episode, run.weight) for episode in episodes),
+        at_once=run.widest / min(len(chosen), config.env.in_flight),
     )  # fmt: skip
+
+
+def _texts(episode: Episode, weight: float) -> tuple[Row, ...]:
+    """An episode's prompts with their replies, as they are trained on."""
+    parts = (part for turn in episode.turns for part in turn.completion.parts)
+    return tuple(row_of(part.prompt_ids, part.token_ids, weight) for part in parts if part.token_ids)
 
 
 def encoding_of(config: Config) -> Encoding:

@@ -93,10 +93,10 @@ def test_of_a_choice_what_tells_it_from_the_others_is_sampled() -> None:
         (Request("0", 9, choices), "1 2 3 4", 3), (Request("0", 9, choices), "7 8", 1),
         (Request("0", 9, ("7 8",)), "7 8", 1), (Request("0", 9), "1 2 3", 3), (Request("0", 2), "1 2 3", 2),
     ):  # fmt: skip
-        run = dry(load(["engine.max_batch=4"]))
+        run = dry(load(["engine.max_batch=2"]))
         run.count([request] * 2, [reply] * 2)
         assert (run.calls, run.prompt, run.reply) == (2, 2, 2 * sampled)
-        assert run.passes() == (sampled - 1, 2 * (sampled - 1))
+        assert run.passes(2) == (sampled - 1, 2 * (sampled - 1))
 
 
 def test_what_goes_on_from_a_reply_counts_its_own_words_alone() -> None:
@@ -114,7 +114,12 @@ CHOICE = replace(ACT, prompt="ten " * 10, choices=("stop", "go on"), max_tokens=
 
 
 def probed(
-    monkeypatch: pytest.MonkeyPatch, play: Any, teacher: str | None, rule: Any = None, flight: int = 24
+    monkeypatch: pytest.MonkeyPatch,
+    play: Any,
+    teacher: str | None,
+    rule: Any = None,
+    flight: int = 24,
+    engine: str = "hf",
 ) -> Any:
     monkeypatch.setattr("ghar.trainers.probe.play", play)
     monkeypatch.setattr("ghar.trainers.probe.stage_of", lambda *_: None)
@@ -122,18 +127,20 @@ def probed(
         cases=SimpleNamespace(train=list(range(30))), teacher_variant=lambda: None, fixed={"rule": lambda: rule},
         training=SimpleNamespace(teacher=teacher),
     )  # fmt: skip
-    return probe(system, load([f"env.in_flight={flight}", f"engine.max_batch={flight}"]), TINY)
+    own = [f"env.in_flight={flight}", f"engine.max_batch={flight}", f"engine={engine}"]
+    return probe(system, load(own), TINY)
 
 
 def test_a_probe_sketches_a_model_that_chooses_and_writes_by_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even seeds end the episode; a word stands for 1.5 tokens; of 40 tokens 20 to 40 are written, of 20 10 to 20."""
 
-    def play(stage: Any, cases: Any, policy: Any, **_: Any) -> None:
+    def play(stage: Any, cases: Any, policy: Any, **_: Any) -> list[Any]:
         seeds = range(len(cases))
         policy.answer([ACT] * len(cases), seeds)
         chosen = policy.answer([CHOICE] * len(cases), seeds)
         more = [seed for seed, reply in zip(seeds, chosen, strict=True) if reply.text == "go on"]
         policy.answer([replace(ACT, prompt="word")] * len(more), more)
+        return []
 
     counted = probed(monkeypatch, play, None)
     assert (counted.calls, counted.prompt, counted.longest) == (2.5, 1.5 * 13.5, 44)
@@ -152,16 +159,33 @@ def test_of_fewer_episodes_than_a_batch_holds_passes_are_shared_by_as_many_as_it
     """24 replies of 40 tokens take 39 passes, and so do 96 in one batch."""
     said = FunctionPolicy(lambda act: "so " * 40)
 
-    def play(stage: Any, cases: Any, policy: Any, **_: Any) -> None:
+    def play(stage: Any, cases: Any, policy: Any, **_: Any) -> list[Any]:
         policy.answer([ACT] * len(cases), range(len(cases)))
+        return []
 
     few, many = (probed(monkeypatch, play, "rule", said, flight) for flight in (24, 96))
     assert (few.steps, many.steps) == (pytest.approx(39 / 24), pytest.approx(39 / 96)) and few.rows == many.rows
 
 
+def test_batches_of_episodes_with_many_turns_are_full_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five replies of 40 tokens an episode, 96 at once: 39 passes for each 96 replies, whatever the probe's number."""
+    said = FunctionPolicy(lambda act: "so " * 40)
+
+    def play(stage: Any, cases: Any, policy: Any, **_: Any) -> list[Any]:
+        for _turn in range(5):
+            policy.answer([ACT] * len(cases), range(len(cases)))
+        return []
+
+    for flight, engine in ((24, "hf"), (96, "hf"), (960, "hf"), (96, "vllm")):
+        counted = probed(monkeypatch, play, "rule", said, flight, engine)
+        steps = 5 * (39 if engine == "hf" else 40) / flight
+        assert counted.steps == pytest.approx(steps) and counted.rows == pytest.approx(steps * flight)
+
+
 def test_a_probe_counts_what_the_rule_replies_where_it_teaches(monkeypatch: pytest.MonkeyPatch) -> None:
-    def play(stage: Any, cases: Any, policy: Any, **_: Any) -> None:
+    def play(stage: Any, cases: Any, policy: Any, **_: Any) -> list[Any]:
         policy.answer([ACT, CHOICE] * len(cases), range(2 * len(cases)))
+        return []
 
     said = FunctionPolicy(lambda act: act.choices[0] if act.choices else "so it is")
     counted = probed(monkeypatch, play, "rule", said)

@@ -67,10 +67,10 @@ def test_calls_tokens_and_hours_by_hand(tmp_path: Path) -> None:
     assert one.memory == 3.0
     kept = phases(replace(counted, fresh=0.25), speed, 1, *own)["rl"]
     assert kept.seconds == pytest.approx(seconds - 0.75 * 300 * episodes / 1000)
-    packed = phases(replace(counted, sft=80, rl=200), speed, 1, *own)
+    packed = phases(replace(counted, sft=80, rl=200, before=150), speed, 1, *own)
     assert packed["rl"].trained == 2 * 20 * 16 * 200 and packed["sft"].trained == one_epoch(own) * 80
     assert packed["rl"].seconds == pytest.approx(
-        (300 * episodes + 20 * 16 * 200) / 1000 + sampled + 2 * 20 * 16 * 200 / 100 + 0.5 * episodes
+        (300 * episodes + 20 * 16 * 150) / 1000 + sampled + 2 * 20 * 16 * 200 / 100 + 0.5 * episodes
     )
     rft = phases(counted, speed, 1, *own, "trainer.method=rft", "trainer.rl.attempts=4", "trainer.rft.keep=1")["rl"]
     assert rft.trained == 2 * 20 * 4 * 306  # one of four attempts, and no log-probabilities before
@@ -127,8 +127,9 @@ def test_the_host_holds_the_process_and_prompts_as_long_as_the_probes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a CPU; beside a GPU libraries, weights and what a checkpoint is written from."""
-    texts = tuple(row_of(range(1000 * i, 1000 * i + 150), (1, 2)) for i in range(30))
-    counted = replace(COUNTED, longest=200, texts=texts, episodes=10)
+    rows = [row_of(range(1000 * i, 1000 * i + 150), (1, 2)) for i in range(30)]
+    texts = tuple(tuple(rows[i : i + 3]) for i in range(0, 30, 3))
+    counted = replace(COUNTED, longest=200, texts=texts)
     monkeypatch.setattr(memory, "activations", lambda one: 1000 * one.rows + one.tokens)
     monkeypatch.setattr("ghar.trainers.plan.probe", lambda system, config, shape: counted)
     process = SimpleNamespace(memory_info=lambda: SimpleNamespace(rss=5 * GIB))
@@ -139,8 +140,10 @@ def test_the_host_holds_the_process_and_prompts_as_long_as_the_probes(
     cpu, gpu = Device("cpu", 24 * GIB, "here"), Device("cuda", 80 * GIB, "there")
     records = Records(config)
     system = table_of(systems.build(records), records)
+    assert probed_sizes(system, config, shape, 1, counted, {}).sft is None  # a base's exercises are not played here
+    monkeypatch.setattr("ghar.trainers.plan.makes_base", lambda config, system: False)
     sizes = probed_sizes(system, config, shape, 1, counted, {})
-    taught, played = sft_packing(texts, config, 1, True), rl_packing(texts, 10, config, 1, True)
+    taught, played = sft_packing(texts, config, 1, True), rl_packing(texts, config, 1, True)
     assert taught is not None and played is not None
     assert sizes == Sizes(200, config.env.in_flight, taught.largest, played.largest)
     short, long = (estimate(config, shape, 1, on=cpu, sizes=some) for some in (sizes, Sizes()))
@@ -160,13 +163,14 @@ def test_the_host_holds_the_process_and_prompts_as_long_as_the_probes(
     assert make_plan(alone, (1, gpu)).host == 3 * GIB + 4 * shape.weights
 
 
-def test_the_examples_of_a_further_stage_are_batched_too(tmp_path: Path) -> None:
+def test_the_examples_of_a_further_stage_are_batched_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Label-only fine-tuning reads whole records, where these turns are short."""
+    monkeypatch.setattr("ghar.trainers.plan.makes_base", lambda config, system: False)
     config = load([*SMALL, f"data.cache={tmp_path}", "eval.variants=[label_sft]"])
     records, shape = Records(config), shape_of(config)
     assert shape is not None
     system = table_of(systems.build(records), records)
-    short = replace(COUNTED, texts=(row_of((1, 2), (3,)),) * 4, episodes=4, at_once=2)
+    short = replace(COUNTED, texts=((row_of((1, 2), (3,)),),) * 4, at_once=2)
     both, alone = (
         probed_sizes(system, replace(config, eval=replace(config.eval, variants=names)), shape, 1, short, {})
         for names in (("label_sft",), ("ghar_rl",))

@@ -73,7 +73,7 @@ def prefix_groups(texts: Sequence[Array], token_budget: int) -> list[tuple[list[
     most = 0
     for before, i in zip([-1, *order], order, strict=False):
         length = len(texts[i])
-        shared = _alike(texts[before], texts[i]) if groups else 0
+        shared = common_prefix(texts[before], texts[i]) if groups else 0
         if shared >= max(LEAST_SHARED, length / 2) and groups[-1][1] + length - shared <= most:
             groups[-1] = ([*groups[-1][0], i], groups[-1][1] + length - shared)
         else:
@@ -82,7 +82,7 @@ def prefix_groups(texts: Sequence[Array], token_budget: int) -> list[tuple[list[
     return sorted(groups, key=lambda tree: min(tree[0]))
 
 
-def _alike(one: Array, other: Array) -> int:
+def common_prefix(one: Array, other: Array) -> int:
     """How many tokens both begin with."""
     least = min(len(one), len(other))
     differ = one[:least] != other[:least]
@@ -162,7 +162,7 @@ def _write(texts: Sequence[Array]) -> _Tree:
     parts, places = [texts[0]], [np.arange(len(texts[0]))]
     paths, end = [places[0]], len(texts[0])
     for before, text in pairwise(texts):
-        shared = _alike(before, text)
+        shared = common_prefix(before, text)
         parts.append(text[shared:])
         places.append(np.arange(shared, len(text)))
         paths.append(np.concatenate([paths[-1][:shared], np.arange(end, end + len(text) - shared)]))
