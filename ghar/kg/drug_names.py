@@ -80,6 +80,7 @@ PACKS = frozenset(
     "udpwd unit units vial vials".split()
 )
 RESIDUES = frozenset("s part cryst".split())  # of "unit(s)" and "extended release(part/cryst)"
+ROUTES = frozenset("infusion diskus".split())  # behind a hyphen: "dilaudid pca -infusion"
 VEHICLE_WORDS = frozenset("ns d5 d5w d5ns d5lr lr swfi".split())  # behind a drug: what it is given in
 AMOUNTS = frozenset("gram grams mcg meq mg mmole".split())  # units whose numbers `STRENGTH` has taken away
 
@@ -91,8 +92,10 @@ def order_text(text: str) -> str:
     """
     bare = re.sub(r"\*+[^*]*\*+|<<|>>", " ", text)
     bare = STRENGTH.sub(lambda amount: amount[0] if bare.startswith("-val", amount.end()) else " ", bare)  # 23-valent
-    words = re.sub(r"\s+-(?=[A-Za-z])", "-", bare).split()  # "hydrocodone 5 mg-acetaminophen 325 mg"
-    idle = FORMS | PACKS | AMOUNTS | RESIDUES
+    idle = FORMS | PACKS | AMOUNTS | RESIDUES | ROUTES
+    words = re.sub(  # "hydrocodone 5 mg-acetaminophen 325 mg", and not "vancomycin 1 g -iv"
+        r"(?<=[A-Za-z])\s+-([A-Za-z]+)", lambda more: more[0] if plain(more[1]) in idle else f"-{more[1]}", bare
+    ).split()
     kept = [word for word in words if any(not (part in idle or part.isdigit()) for part in plain(word).split())]
     while len(kept) > 1 and plain(kept[-1]) in VEHICLE_WORDS:
         kept.pop()

@@ -236,11 +236,18 @@ class PatientRecord:
     def _numbers(self) -> np.ndarray:
         """Places of the numbers that may be shown, by indicator and time.
 
-        A result that was stored late stands where it was measured: by the clock alone it would be the newest.
+        A result that was stored late stands where it was measured: by the clock alone it would be the newest. Of those
+        that are equal in time, value and unit the first stands for all: a chart may hold one value under several items
+        (MIMIC-III: glucose under three).
         """
-        first, last = self._span(self.store.number_start)
-        places = first + np.flatnonzero(self.store.number_clock[first:last] <= self.now)
-        return places[np.lexsort((self.store.number_time[places], self.store.number_indicator[places]))]
+        store, (first, last) = self.store, self._span(self.store.number_start)
+        places = first + np.flatnonzero(store.number_clock[first:last] <= self.now)
+        columns = (store.number_unit, store.number_value, store.number_time, store.number_indicator)
+        alike = np.lexsort([column[places] for column in columns])  # stable: equal ones in the order of the store
+        ordered = places[alike]
+        is_new = np.any([column[ordered[1:]] != column[ordered[:-1]] for column in columns], axis=0)
+        places = np.sort(ordered[np.concatenate([[True], is_new])[: len(ordered)]])
+        return places[np.lexsort((store.number_time[places], store.number_indicator[places]))]
 
     @cached_property
     def _spans(self) -> dict[int, tuple[int, int]]:
@@ -260,16 +267,6 @@ class PatientRecord:
         begin, end = self._spans[indicator]
         return self._numbers[begin if last is None else max(begin, end - last) : end]
 
-    def _different(self, indicator: int) -> np.ndarray:
-        """Places of an indicator's numbers, oldest first, the first of those that are equal in time, value and unit: a
-        chart may hold one value under several items (MIMIC-III: glucose under three)."""
-        store, places = self.store, self._trajectory(indicator, None)
-        times, values, units = (a[places] for a in (store.number_time, store.number_value, store.number_unit))
-        firsts: dict[tuple[int, float, int], int] = {}
-        for place, *about in zip(places.tolist(), times.tolist(), values.tolist(), units.tolist(), strict=True):
-            firsts.setdefault((about[0], about[1], about[2]), place)
-        return np.array(list(firsts.values()), dtype=np.int64)
-
     def trajectory(self, indicator: int, last: int | None = None) -> tuple[list[datetime], list[float]]:
         """Times and values of an indicator, oldest first; the `last` most recent ones, or all."""
         places = self._trajectory(indicator, last)
@@ -282,8 +279,8 @@ class PatientRecord:
 
     def trajectory_lines(self, indicators: Sequence[int], last: int) -> list[tuple[str, datetime, datetime]]:
         """Of each indicator the `last` most recent values in words, "name: [time] value unit; ..." (E_k, Section 3.2),
-        and the times of the first and the last of them. Equal values of one time stand once."""
-        store, parts = self.store, [self._different(indicator)[-last:] for indicator in indicators]
+        and the times of the first and the last of them."""
+        store, parts = self.store, [self._trajectory(indicator, last) for indicator in indicators]
         places = np.concatenate(parts) if parts else np.empty(0, np.int64)
         times, units = store.number_time[places], store.number_unit[places].tolist()
         values = [

@@ -7,8 +7,9 @@ many at once against one engine, and what a patient is given does not depend on 
 
 Rules of all selectors: equal values are decided by the lower row of the pool; a patient is never shown itself, nor
 anyone it shares a subject or all its measurements with (`SelectionQuery.allowed`), nor two rows of one other subject
-(`ExamplePool.best`): the paper has one record of each patient, a pool may hold several stays, or hours, of one. The
-order of `Selection.shots` is the order of the prompt, best first, the patient last.
+(`ExamplePool.best`): the paper has one record of each patient, a pool may hold several stays, or hours, of one. Sets
+that are measured and not shown (`subsets`) may. The order of `Selection.shots` is the order of the prompt, best first,
+the patient last.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The range of an item is the interval whose results are without a flag. Of the open demo's potassium that is 3.3 to 5.1,
 of its hematocrits 36 to 47.1 of women and 40 to 47.1 of men: a result below both is "(low)", where the flag alone tells
-no direction. A flag says more than none, for some items were flagged in some years alone (INR).
+no direction. A flag says more than none; an item that was flagged in some years alone (INR) has no range.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import polars as pl
 
 ABNORMAL = "abnormal"  # "delta", the other flag of MIMIC-III, is a change
 FLAG = 3  # results without a flag that one with a flag outweighs
-LEAST, SHARE = 3, 1 / 3  # of an item's results without a flag, how many a range holds; vancomycin's are no range
+LEAST, SHARE = 3, 2 / 3  # of an item's results without a flag, how many a range holds; those of vancomycin are no range
 
 Ends = tuple[float | None, float | None]
 
@@ -23,7 +23,7 @@ def flag_ranges(rows: pl.LazyFrame, ends: Mapping[str | None, Sequence[str]]) ->
     """Return code, unit and the ends of their ranges, a row for each code and unit.
 
     rows: code, unit, sex, value, flag. ends: names of the columns of the lower and upper end, by sex; None for the
-    range of all results, whose ends stand where those of a sex tell none.
+    range of all results.
     """
     flagged = (pl.col("flag").str.strip_chars().str.to_lowercase() == ABNORMAL).fill_null(False)
     counts = (
@@ -37,18 +37,39 @@ def flag_ranges(rows: pl.LazyFrame, ends: Mapping[str | None, Sequence[str]]) ->
     types = {"code": pl.String(), "unit": pl.String(), **numbers}
     lines = []
     for (code, unit), part in counts.group_by("code", "unit"):
-        every = _range(part)
-        own = {sex: every if sex is None else _range(part.filter(sex=sex), every) for sex in ends}
-        named = (zip(ends[sex], own[sex], strict=True) for sex in ends)
+        ranges = _ranges(part, [sex for sex in ends if sex is not None])
+        named = (zip(ends[sex], ranges[sex], strict=True) for sex in ends)
         lines.append({"code": code, "unit": unit} | dict(pair for pairs in named for pair in pairs))
     return pl.DataFrame(lines, types, orient="row")
 
 
-def _range(counts: pl.DataFrame, otherwise: Ends = (None, None)) -> Ends:
-    """Of one item's results by sex and value; an end that they do not tell is that of `otherwise`."""
+def _ranges(counts: pl.DataFrame, sexes: Sequence[str]) -> dict[str | None, Ends]:
+    """Of one item's results by sex and value the range of all, under None, and of each sex.
+
+    Where results of a sex tell none, there is none of all: of the demo's blood gases all hemoglobins of men are
+    flagged, and 13 would be high for women. An end that no result of a sex is beyond is the one of all, if none is
+    beyond that either.
+    """
+    every, ranges, parts = _range(counts), dict[str | None, Ends](), {sex: counts.filter(sex=sex) for sex in sexes}
+    for sex, part in parts.items():
+        ranges[sex] = _range(part)
+        if ranges[sex] == (None, None) and int(part["len"].sum()) >= LEAST and int(part["flagged"].sum()):
+            every = (None, None)
+    low, high = every
+    for sex, part in parts.items():
+        own_low, own_high = ranges[sex]
+        if own_low is None and low is not None and (part["value"] >= low).all():
+            own_low = low
+        if own_high is None and high is not None and (part["value"] <= high).all():
+            own_high = high
+        ranges[sex] = own_low, own_high
+    return ranges | {None: every}
+
+
+def _range(counts: pl.DataFrame) -> Ends:
+    """The range that results by value tell, whatever the sex."""
     values = counts.group_by("value").agg(pl.col("len", "flagged").sum()).sort("value")
-    low, high = unflagged(*(values[name].to_numpy() for name in ("value", "len", "flagged")))
-    return (otherwise[0] if low is None else low, otherwise[1] if high is None else high)
+    return unflagged(*(values[name].to_numpy() for name in ("value", "len", "flagged")))
 
 
 def unflagged(values: np.ndarray, counts: np.ndarray, flagged: np.ndarray) -> Ends:
