@@ -63,6 +63,7 @@ class PlanPhase:
     memory: float
 
 
+Packings = tuple[Packing | None, Packing | None]  # of SFT and of RL
 Plays = float | Sequence[tuple[float, EpisodeCounts]]  # episodes as the probe counted them, or of several kinds
 
 
@@ -128,12 +129,12 @@ def make_plan(config: Config, gpus: tuple[int, Device] | None = None) -> Plan:
     held = _resident_memory()
     speed = measure(config, shape, counted) if gpus is None else None
     processes, on = (processes_of(), this_device()) if gpus is None else gpus
-    sft, rl = packings(config, shape, processes, counted)
+    packed = sft, rl = packings(config, shape, processes, counted)
     counted = replace(counted, sft=sft and sft.episode, rl=rl and rl.episode, before=rl and rl.before)
     asked = config if needs_warm_up(system, config) else without_teacher(config)
     memory, likely = (
         {name: sum(parts.values()) for name, parts in estimate(asked, shape, processes, on=on, sizes=sizes).items()}
-        for sizes in (BOUNDS, probed_sizes(system, config, shape, processes, counted, variants))
+        for sizes in (BOUNDS, probed_sizes(system, config, shape, processes, counted, variants, packed))
     )
     phases = tuple(phases_of(system, config, counted, speed, memory, processes, variants))
     device, free = (on.kind, free_memory(on.kind)) if gpus is None else (on.name, on.memory)
@@ -154,10 +155,10 @@ def _resident_memory() -> int:
     return psutil.Process().memory_info().rss
 
 
-def packings(config: Config, shape: ModelShape, processes: int, counted: EpisodeCounts) -> list[Packing | None]:
+def packings(config: Config, shape: ModelShape, processes: int, counted: EpisodeCounts) -> Packings:
     """How SFT and RL pack the probe's rows; None without rows."""
     shares, texts = _reads_trees(shape), counted.texts
-    return [sft_packing(texts, config, processes, shares), rl_packing(texts, config, processes, shares)]
+    return sft_packing(texts, config, processes, shares), rl_packing(texts, config, processes, shares)
 
 
 def _reads_trees(shape: ModelShape) -> bool:
@@ -174,9 +175,10 @@ def probed_sizes(
     processes: int,
     counted: EpisodeCounts,
     variants: Mapping[str, EpisodeCounts],
+    packed: Packings,
 ) -> Sizes:
-    """Passes and batches as large as the probes make them."""
-    ids, (sft, rl) = encoding_of(config), packings(config, shape, processes, counted)
+    """Passes and batches as large as the probes make them. packed: of `counted`, see `packings`."""
+    ids, (sft, rl) = encoding_of(config), packed
     learned = [sft] if needs_warm_up(system, config) else []
     for name in further_stages(system, config):
         pairs = _spread(system.training.stages[name](WORDS).train)

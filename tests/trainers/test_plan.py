@@ -25,7 +25,7 @@ from ghar.trainers import memory
 from ghar.trainers.evaluation.evaluate import table_of
 from ghar.trainers.memory import checkpoint_copy, estimate, fitted, shape_of, shaped
 from ghar.trainers.pass_sizes import Sizes, rl_packing, row_of, sft_packing
-from ghar.trainers.plan import PlanPhase, disk_of, longest_played, make_plan, phases_of, probed_sizes, show
+from ghar.trainers.plan import PlanPhase, disk_of, longest_played, make_plan, packings, phases_of, probed_sizes, show
 from ghar.trainers.probe import EpisodeCounts, encoding_of, probe_variants
 from ghar.trainers.speed import Speed, measure, of_all_layers
 from tests.llm.families import saved
@@ -140,9 +140,11 @@ def test_the_host_holds_the_process_and_prompts_as_long_as_the_probes(
     cpu, gpu = Device("cpu", 24 * GIB, "here"), Device("cuda", 80 * GIB, "there")
     records = Records(config)
     system = table_of(systems.build(records), records)
-    assert probed_sizes(system, config, shape, 1, counted, {}).sft is None  # a base's exercises are not played here
+    packed = packings(config, shape, 1, counted)
+    # a base's exercises are not played here
+    assert probed_sizes(system, config, shape, 1, counted, {}, packed).sft is None
     monkeypatch.setattr("ghar.trainers.plan.makes_base", lambda config, system: False)
-    sizes = probed_sizes(system, config, shape, 1, counted, {})
+    sizes = probed_sizes(system, config, shape, 1, counted, {}, packed)
     taught, played = sft_packing(texts, config, 1, True), rl_packing(texts, config, 1, True)
     assert taught is not None and played is not None
     assert sizes == Sizes(200, config.env.in_flight, taught.largest, played.largest)
@@ -172,7 +174,10 @@ def test_the_examples_of_a_further_stage_are_batched_too(tmp_path: Path, monkeyp
     system = table_of(systems.build(records), records)
     short = replace(COUNTED, texts=((row_of((1, 2), (3,)),),) * 4, at_once=2)
     both, alone = (
-        probed_sizes(system, replace(config, eval=replace(config.eval, variants=names)), shape, 1, short, {})
+        probed_sizes(
+            system, replace(config, eval=replace(config.eval, variants=names)), shape, 1, short, {},
+            packings(config, shape, 1, short),
+        )
         for names in (("label_sft",), ("ghar_rl",))
     )
     packing = sft_packing(short.texts, config, 1, True)

@@ -1,8 +1,8 @@
 """Reference ranges of items whose table marks results as abnormal and names no ranges (MIMIC-III's `flag`).
 
 The range of an item is the interval whose results are without a flag. Of the open demo's potassium that is 3.3 to 5.1,
-of its hematocrits 36 to 47.1 of women and 40 to 47.1 of men: a result below both is "(low)", where the flag alone tells
-no direction. A flag says more than none; an item that was flagged in some years alone (INR) has no range.
+of its hematocrits 36 and more of women and 40 and more of men: a result below both is "(low)", where the flag alone
+tells no direction. A flag says more than none; an item that was flagged in some years alone (INR) has no range.
 """
 
 from __future__ import annotations
