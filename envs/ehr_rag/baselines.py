@@ -135,9 +135,9 @@ def ages(cohort: Cohort, cases: Sequence[Case[EventReading]]) -> np.ndarray:
     years = np.zeros(len(cases))
     for i, case in enumerate(cases):
         now = to_micros(case.reads.prediction_time)
-        earlier = [(time, value) for time, value in ages_on_record.get(case.subject_id, ()) if time <= now]
-        if case.subject_id in births:
-            years[i] = max(0.0, (now - births[case.subject_id]) / YEAR)
+        earlier = [(time, value) for time, value in ages_on_record.get(case.reads.record, ()) if time <= now]
+        if case.reads.record in births:
+            years[i] = max(0.0, (now - births[case.reads.record]) / YEAR)
         elif earlier:
             time, value = max(earlier)
             years[i] = value + (now - time) / YEAR

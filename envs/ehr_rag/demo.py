@@ -37,7 +37,7 @@ def demo_events(folder: str | None = None, patients: int = PATIENTS) -> Scene:
     cases = []
     for place, (subject, at, label) in enumerate(ehrshot_labels(cohort, TASK)[0].iter_rows()):
         facts = "; ".join(store.record(subject, at).facts)
-        about, reads = (f"{TASK}-{place}", subject, place), EventReading(place, at, CARDS[TASK])
+        about, reads = (f"{TASK}-{place}", subject, place), EventReading(place, subject, at, CARDS[TASK])
         cases.append(Case(*about, facts, (), TASKS[TASK], label, reads, credentialed=cohort.credentialed))
     keys = [(case.subject_id, case.reads.prediction_time) for case in cases]
     corpus = EventCorpus(keys, ETHER, encoder, store, None, SEED)

@@ -46,11 +46,13 @@ Passages = tuple[EventPassage, ...]
 class EventReading:
     """What EHR-RAG reads of a sample; its text holds the static facts.
 
-    place: its number in the corpus. prediction_time: events after it are not shown. card: what prompts say of the task.
-    gold: the rows that tell the label, where a generated world knows them; no policy sees them.
+    place: its number in the corpus. record: whose events it may know, the patient's number or that of a hospital stay
+    (`StayRecords`). prediction_time: events after it are not shown. card: what prompts say of the task. gold: the rows
+    that tell the label, where a generated world knows them; no policy sees them.
     """
 
     place: int
+    record: int
     prediction_time: datetime
     card: TaskCard
     gold: Gold = field(default_factory=dict, repr=False)

@@ -16,6 +16,7 @@ from ghar.envs.ehr_rag.code_vectors import fit_code_vectors
 from ghar.envs.ehr_rag.episode import EventReading, Method
 from ghar.envs.ehr_rag.ether import EtherSpec, EventCorpus, EventQuery, View
 from ghar.envs.ehr_rag.settings import Settings
+from ghar.envs.ehr_rag.stay_records import StayRecords
 from ghar.envs.records import Records
 from ghar.episode import Evidence, Retrieve
 from ghar.retrieval.encoders import Encoder, load_encoder
@@ -35,7 +36,7 @@ STORE_OF_METHOD: Mapping[Method, str] = {
 
 @dataclass(frozen=True, eq=False)
 class Stores:
-    """Three stores of one cohort's events, under `cache`.
+    """Three stores of one cohort's events, under `cache`; its patients are records (`StayRecords`).
 
     load: the encoder of their texts, asked for once. searching: whether chunks of all events will be looked for: then
     one store serves `whole` and `plain`. units: code -> unit of its numbers, None where events say it themselves.
@@ -77,25 +78,26 @@ class Stores:
     def records(self, cases: Iterable[Case[EventReading]], *, apart: bool) -> Iterator[PatientRecord]:
         """The records of some cases one by one, with numbers apart or with every event as a row."""
         store = self.apart if apart else self.plain
-        return (store.record(case.subject_id, case.reads.prediction_time) for case in cases)
+        return (store.record(case.reads.record, case.reads.prediction_time) for case in cases)
 
     def _build(self, apart: bool, encoder: Encoder | None) -> EventStore:
         layout = StoreLayout(self.size, self.overlap, apart, self.clock)
         return build_event_store(self.cohort, self.cache, encoder, layout, self.units)
 
 
-def open_stores(records: Records, settings: Settings, searching: bool) -> Stores:
+def open_stores(records: Records, stays: StayRecords, settings: Settings, searching: bool) -> Stores:
     """The stores of a configuration; none is built yet."""
     config = records.config
     cache = Path(config.data.cache) / "stores"
     rows, clock = (settings.chunk_rows, settings.chunk_overlap), clock_for(config.data.leakage, config.task.name)
-    return Stores(records.charted, cache, partial(_encoder, records), *rows, clock, searching, records.units)
+    return Stores(stays.cohort, cache, partial(_encoder, records, stays), *rows, clock, searching, records.units)
 
 
-def _encoder(records: Records) -> Encoder:
-    """The encoder that retriever=... names; `codes` is fitted to the training patients."""
+def _encoder(records: Records, stays: StayRecords) -> Encoder:
+    """The encoder that retriever=... names; `codes` is fitted to the records of training samples."""
     if records.config.retriever.kind == "codes":
-        return fit_code_vectors(records.charted, {sample.subject_id for sample in records.splits.train})
+        train = {stays.record(sample.subject_id, sample.visit_id) for sample in records.splits.train}
+        return fit_code_vectors(stays.cohort, train)
     return load_encoder(records.config.retriever.kind, ENCODED)
 
 
@@ -113,7 +115,7 @@ def clock_for(leakage: str, task: str) -> Clock:
 
 @dataclass(eq=False)
 class EventLookups:
-    """The corpus: answers each query from the store that its view reads. cases: place -> patient and time.
+    """The corpus: answers each query from the store that its view reads. cases: place -> record and time.
 
     Its open records stay behind when it is sent to another process.
     """

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, get_args
 
 from ghar.config import Config
@@ -24,6 +25,7 @@ from ghar.envs.ehr_rag.rows import Row, event_row, shows, variant_numbers
 from ghar.envs.ehr_rag.rule import RuleReader
 from ghar.envs.ehr_rag.rule_fit import RecordFeatures, fit_features, read_features
 from ghar.envs.ehr_rag.settings import Settings
+from ghar.envs.ehr_rag.stay_records import stay_records
 from ghar.envs.ehr_rag.stores import EventLookups, Stores, clock_for, open_stores
 from ghar.envs.records import Records
 from ghar.envs.system import WORDS, GroundTruth, Reader, Reporting, System, Training, Variant
@@ -50,18 +52,19 @@ EXAMPLES = 50  # patients whose records the demo's tokenizer is made from
 def build(records: Records, settings: Settings) -> System[EventReading]:
     """EHR-RAG on the task of `records`. BadInput as `event_cases` and `load_encoder` raise it."""
     config = records.config
-    cases = event_cases(records, clock_for(config.data.leakage, config.task.name))
+    stays = stay_records(records.charted, Path(config.data.cache) / "cohorts")
+    cases = event_cases(records, stays, clock_for(config.data.leakage, config.task.name))
     played = ("ehr_rag", "ehr_rag_sft", "ehr_rag_base", LABELS, "direct", "rag", "uniform", "rule", "react")
     listed = (*played, USUAL, *_linear(settings))
     names = config.eval.variants or listed
     rehearsed = REHEARSED if config.env.prompts == "compact" else {}
     asked = (*names, *rehearsed)
-    stores = open_stores(records, settings, any(name.removeprefix("scripted_") in SEARCHING for name in asked))
+    stores = open_stores(records, stays, settings, any(name.removeprefix("scripted_") in SEARCHING for name in asked))
     room = EhrRagParts(config, settings, cases, stores, records.charted.names(), records.cohort.generated)
-    keys = {case.reads.place: (case.subject_id, case.reads.prediction_time) for case in cases.all}
+    keys = {case.reads.place: (case.reads.record, case.reads.prediction_time) for case in cases.all}
     windows = settings.recent_days, settings.early_days
     spec = EtherSpec(settings.alpha, *windows, settings.candidates, settings.recent_values)
-    fitted = Regressions(cases, stores, records.charted, settings.embeddings, config.seed)
+    fitted = Regressions(cases, stores, stays.cohort, settings.embeddings, config.seed)
     labels = cases.task.labels
 
     def read_by(reader: Reader) -> System[EventReading]:

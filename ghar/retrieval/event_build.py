@@ -14,6 +14,7 @@ import polars as pl
 
 from ghar.data.cohort import Cohort
 from ghar.data.ranges import SubjectRange, subject_ranges
+from ghar.data.readers.code_copies import without_second_codes
 from ghar.data.readers.lab_copies import without_copies
 from ghar.data.views.events import INNATE, MEASUREMENT, event_label, number_text
 from ghar.errors import BadInput
@@ -82,8 +83,8 @@ def _fingerprint(cohort: Cohort) -> str:
 @dataclass(eq=False)
 class _Builder:
     """The arrays being filled. units: code -> unit, as in `build_event_store`. values: text of a value or unit -> its
-    number. codes: sorted; of each, labels: its rows' name, indicator_of: its indicator, -1 for one that is never a
-    number, unit_of: its unit."""
+    number. label_of: code -> its rows' name. codes: sorted; of each, labels: that name, indicator_of: its indicator, -1
+    for one that is never a number, unit_of: its unit."""
 
     cohort: Cohort
     encoder: Encoder | None
@@ -93,6 +94,7 @@ class _Builder:
     values: dict[str, int] = field(default_factory=dict)
     codes: pl.Enum = field(init=False)
     labels: pl.Series = field(init=False)
+    label_of: dict[str, str] = field(init=False)
     indicator_of: np.ndarray = field(init=False)
     unit_of: pl.Series = field(init=False)
 
@@ -102,6 +104,7 @@ class _Builder:
         names = codes["description"].to_list()
         self.codes = pl.Enum(codes["code"])
         self.labels = pl.Series([event_label(c, n) for c, n in zip(codes["code"], names, strict=True)], dtype=pl.String)
+        self.label_of = dict(zip(codes["code"], self.labels, strict=True))
         unit_of = self.units or {}
         self.unit_of = pl.Series([unit_of.get(code) for code in codes["code"]], dtype=pl.String)
         ranges = subject_ranges(self.cohort.scan()) or [SubjectRange(0, 0, 0)]
@@ -123,9 +126,10 @@ class _Builder:
         return {name: len(array) for name, array in kept.items()}
 
     def _timed(self, some: SubjectRange) -> pl.LazyFrame:
-        """Events of some patients with a clock, and whether their number is one; each laboratory result once."""
+        """Events of some patients with a clock, and whether their number is one; each laboratory result and
+        each diagnosis once."""
         number = pl.col("numeric_value").is_finite().fill_null(False) & self.layout.numbers_apart
-        events = without_copies(some.of(self.cohort.scan()))
+        events = without_second_codes(without_copies(some.of(self.cohort.scan())), self.label_of)
         return events.with_columns(_clock=clock_of(self.layout.clock), _number=number)
 
     def _count(self, ranges: Sequence[SubjectRange]) -> pl.DataFrame:

@@ -31,7 +31,7 @@ from ghar.errors import BadInput
 from ghar.retrieval.encoders import Encoder
 from ghar.storage import Strings, read_array, read_meta, read_strings
 
-FORMAT = 4
+FORMAT = 5
 ARRAYS = (
     "subjects", "first", "row_start", "row_clock", "row_time", "row_code", "row_value", "chunk_start", "vectors",
     "number_start", "number_clock", "number_time", "number_indicator", "number_value", "number_unit", "fact_start",

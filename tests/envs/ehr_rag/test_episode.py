@@ -61,7 +61,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> EventCorpus:
 
 
 def case(place: int = 0, task: EhrshotTask = "guo_los") -> Case[EventReading]:
-    return Case(f"s{place}", place + 1, place, "", (), TASKS[task], 1, EventReading(place, NOW, CARDS[task]))
+    return Case(f"s{place}", place + 1, place, "", (), TASKS[task], 1, EventReading(place, place + 1, NOW, CARDS[task]))
 
 
 def episodes(method="ehr_rag", prompts="full", rows: int = 40, tokens: int = 10_000, keep: int = 2) -> EhrRagEpisodes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ import polars as pl
 import pytest
 
 from ghar.data.readers.lab_copies import without_copies
+from ghar.data.views.events import event_label
 from ghar.envs.case import Case
 from ghar.envs.ehr_rag.baselines import Regressions, count_features, fit_shots, read_embeddings
 from ghar.envs.ehr_rag.episode import EventReading
@@ -155,12 +157,41 @@ def test_a_task_without_visits_is_refused(cache: Path, task: str) -> None:
         made(cache, f"task={task}")
 
 
-def test_stays_without_an_order_are_refused(cache: Path) -> None:
-    records = Records(load([*TINY, f"data.cache={cache}"]))
-    grouped = records.cohort.visits.with_columns(group=pl.col("visit_id"))
-    object.__setattr__(records.cohort, "visits", grouped)
-    with pytest.raises(BadInput, match="no order of hospital stays"):
-        build(records)
+def test_of_stays_without_an_order_the_one_asked_about_is_shown(cache: Path) -> None:
+    records = Records(load([*TINY, f"data.cache={cache}", "task=los"]))
+    whole = everyone(build(records))
+    grouped = records.charted.visits.with_columns(group=pl.col("visit_id")).sort("subject_id", "group")
+    object.__setattr__(records.charted, "visits", grouped)
+    object.__setattr__(records.charted, "key", None)
+    system = build(records)
+    assert [case.sample_id for case in everyone(system)] == [case.sample_id for case in whole]
+    assert max(Counter(case.subject_id for case in everyone(system)).values()) > 1
+    events, names = records.charted.events.with_columns(recorded="time"), records.charted.names()
+    for case, record in zip(system.cases.test, parts(system)[0].records(system.cases.test, apart=False), strict=True):
+        known = events.filter(pl.col("visit_id") == case.visit_id, pl.col("time") <= case.reads.prediction_time)
+        assert record.rows == without_copies(known.lazy()).collect().height > 0
+        shown = {line.split("] ")[1].split(" (value")[0] for line in record.text(range(record.rows))}
+        assert shown <= {event_label(code, names[code]) for code in known["code"]}
+        assert case.text == next(one.text for one in whole if one.sample_id == case.sample_id)
+
+
+@pytest.mark.parametrize("task", ["mortality_24h", "los"])
+def test_a_stay_of_the_open_eicu_demo_shows_itself_alone(shared_data: Path, cache: Path, task: str) -> None:
+    records = Records(load([
+        "system=ehr_rag", "data=eicu", f"data.root={shared_data / 'eicu-crd-demo-2.0.1'}", f"data.cache={cache}",
+        f"task={task}", "task.max_test=12",
+    ]))  # fmt: skip
+    system = build(records)
+    events, visits = records.charted.events, records.charted.visits
+    for case, record in zip(system.cases.test, parts(system)[0].records(system.cases.test, apart=False), strict=True):
+        [group] = visits.filter(pl.col("visit_id") == case.visit_id)["group"]
+        own = events.filter(pl.col("visit_id").is_in(visits.filter(pl.col("group") == group)["visit_id"].implode()))
+        clock = pl.max_horizontal("time", "recorded") if task == "mortality_24h" else pl.col("time")
+        known = own.filter(clock <= case.reads.prediction_time)
+        names = records.charted.codes.filter(pl.col("code").is_in(known["code"].implode()))
+        labels = {event_label(code, name) for code, name in names.select("code", "description").iter_rows()}
+        shown = {line.split("] ", 1)[1].split(" (value")[0] for line in record.text(range(record.rows))}
+        assert shown == labels and 0 < record.rows <= known.height
 
 
 @pytest.mark.slow

@@ -1,0 +1,74 @@
+"""Records of hospital stays, for cohorts whose hospital stays have no order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ghar.data.cohort import Cohort
+from ghar.data.readers.eicu import read_eicu
+from ghar.envs.ehr_rag.stay_records import STRAY, stay_records
+from tests.data.eicu_tables import write
+from tests.data.small import HOUR, START, small_cohort
+
+# visit -> its patient and its hospital stay
+PLACES = {1: (1, 20), 2: (1, 20), 3: (1, 10), 4: (2, 5), 5: (3, 7), 6: (3, 6)}
+EVENTS = st.lists(st.tuples(st.sampled_from([*PLACES, None]), st.integers(-3, 3) | st.none()), max_size=25)
+
+
+def grouped(events: list[tuple[int | None, int | None]], stranger: bool = False) -> Cohort:
+    visits = [(subject, visit, START, START + HOUR, None) for visit, (subject, _) in PLACES.items()]
+    rows = [
+        (PLACES[visit or 1][0], visit, f"C/{i}", None if hour is None else START + hour * HOUR)
+        for i, (visit, hour) in enumerate(events)
+    ]
+    made = small_cohort(visits, [*rows, *([(9, None, "C/99", None)] if stranger else [])])
+    group = [PLACES[visit][1] for visit in made.visits["visit_id"]]
+    return replace(made, visits=made.visits.with_columns(group=pl.Series(group)).sort("subject_id", "group", "start"))
+
+
+@given(EVENTS)
+def test_each_stay_has_its_own_events_and_its_patients_facts(events: list[tuple[int | None, int | None]]) -> None:
+    cohort = grouped(events)
+    records = stay_records(cohort, Path("unused"))
+    stays = sorted(set(PLACES.values()))
+    assert {visit: stays[records.record(0, visit)] for visit in PLACES} == PLACES
+    for number, (subject, group) in enumerate(stays):
+        own = [visit for visit, place in PLACES.items() if place == (subject, group)]
+        rows = cohort.events.filter(pl.col("subject_id") == subject).rows(named=True)
+        expected = [row["code"] for row in rows if row["time"] is None]
+        expected += [row["code"] for row in rows if row["time"] is not None and row["visit_id"] in own]
+        found = records.cohort.events.filter(pl.col("subject_id") == number)
+        assert found["code"].to_list() == expected
+        assert records.cohort.visits.filter(pl.col("subject_id") == number)["visit_id"].to_list() == own
+    stray = sum(visit is None and hour is not None for visit, hour in events)
+    assert records.cohort.counts.get(STRAY, 0) == stray
+    assert records.cohort.events.columns == cohort.events.columns and "group" not in records.cohort.visits.columns
+
+
+def test_a_patient_without_a_visit_has_no_record() -> None:
+    records = stay_records(grouped([(1, 0)], stranger=True), Path("unused"))
+    assert records.cohort.events["code"].to_list() == ["C/0"]
+
+
+def test_a_cohort_with_one_order_stays_as_it_is() -> None:
+    cohort = small_cohort([(1, 2, START, START + HOUR, None)])
+    records = stay_records(cohort, Path("unused"))
+    assert records.cohort is cohort and records.record(1, 2) == 1
+
+
+def test_a_cohort_from_the_cache_is_written_beside_it_once(tmp_path: Path) -> None:
+    cohort = read_eicu(write(tmp_path / "eicu"), tmp_path / "cache", charts=True)
+    first, in_memory = stay_records(cohort, tmp_path / "cache"), stay_records(replace(cohort), tmp_path)
+    assert first.cohort.key != cohort.key and first.of == in_memory.of
+    assert first.cohort.events.equals(in_memory.cohort.events)
+    assert first.cohort.visits.equals(in_memory.cohort.visits)
+    written = sorted((tmp_path / "cache").rglob("events-*"))
+    assert stay_records(cohort, tmp_path / "cache").cohort.key == first.cohort.key
+    assert sorted((tmp_path / "cache").rglob("events-*")) == written
+    # ICU stays 7 and 3 of one hospital stay share a record, 5 of another one of this patient has its own
+    assert first.of is not None and first.of[7] == first.of[3] != first.of[5]
