@@ -10,7 +10,8 @@ Beside them are played: rules, the base model frozen and prompted (`ghar_base`),
 (`llm_only`), searching for each condition (`always_rag`) and reading after fixed searches (`reads`).
 rloo, rft and mappo play as many episodes on the same questions, and train adapters. Their last weights are played, so
 none are chosen by a validation. `--arms` names those to train and play; contrasts with an arm left out are left out.
-`--line` names updates after which the weights of an arm are played, too (`keep_last` must have kept them).
+`--line` names updates after which the weights of an arm are played, too (`keep_last` must have kept them). `--last`
+names the update after which arms were stopped: its weights are played as their last, and no such arm is trained on.
 `--seeds` are trained from SFT on, each in a folder of its own. All is trained before a test question is opened. The
 first `OPENED` of the test are left out, which tables of docs/order-check.md and docs/order-check-runs.md have shown;
 `PLAYED` of those behind them are played. Every step goes on where it was killed: runs by their own checkpoints,
@@ -69,27 +70,48 @@ CONTRASTS = (
 
 
 def order_arms(
-    folder: Path, overrides: Sequence[str], timeout: float, arms: Sequence[str], seeds: int, line: Sequence[int] = ()
+    folder: Path,
+    overrides: Sequence[str],
+    timeout: float,
+    arms: Sequence[str],
+    seeds: int,
+    line: Sequence[int] = (),
+    last: int | None = None,
 ) -> dict[str, Any]:
     """Train what is not trained, play what is not played; numbers by group and paired differences, whose intervals
     draw patients, drugs and, where there are several, seeds. arms: names of `ARMS`, in the order of training; seeds:
-    as many, from 0, each with an SFT of its own; line: updates whose weights are played beside the last."""
+    as many, from 0, each with an SFT of its own; line: updates whose weights are played beside the last; last: the
+    update after which the arms that have updates were stopped."""
     from ghar.envs.ghar.orders.baselines import sentence_encoder
 
     if unknown := [name for name in arms if name not in ARMS]:
         raise SystemExit(f"--arms {','.join(unknown)}: choose among {', '.join(ARMS)}.")
     sentence_encoder()  # refused where its package is absent: it plays only after hours of training
-    chosen = {name: ARMS[name] for name in arms}
+    chosen = {name: _after(ARMS[name], last) for name in arms}
     if (folder / "sft").exists():
         raise SystemExit(f"{folder} has the runs of one seed as earlier versions laid them: move them to seed-0 in it.")
     runs = [(folder / f"seed-{seed}", [*overrides, f"seed={seed}"]) for seed in range(seeds)]
     for own, settings in runs:
-        train_arms(own, settings, chosen, timeout)
+        trained = {name: arm for name, arm in chosen.items() if last is None or not arm.weights}
+        train_arms(own, settings, trained, timeout)
     played = [own / name for own, _ in runs for name, arm in chosen.items() if arm.weights]
-    steps = [run / "checkpoints" / f"step-{update}" for run in played for update in line]
+    steps = [run / "checkpoints" / f"step-{update}" for run in played for update in (*line, *((last,) if last else ()))]
     if absent := [step for step in steps if not step.is_dir()]:
-        raise SystemExit(f"{absent[0]} was not kept: --line needs trainer.rl.save_every and keep_last that keep it.")
+        raise SystemExit(
+            f"{absent[0]} was not kept: --line and --last need trainer.rl.save_every and keep_last that keep it."
+        )
     return numbers([_play_arms(own, settings, chosen, line) for own, settings in runs], _draw_of(overrides))
+
+
+def _after(arm: Arm, update: int | None) -> Arm:
+    """The arm with its weights after an update as those that are played; None, and an arm without updates: as it is."""
+    if update is None or not arm.weights:
+        return arm
+    return replace(arm, weights=(_weights(update),))
+
+
+def _weights(update: int) -> str:
+    return f"eval.checkpoint=${{run_dir}}/checkpoints/step-{update}"
 
 
 def train_arms(folder: Path, overrides: Sequence[str], arms: Mapping[str, Arm], timeout: float) -> None:
@@ -110,9 +132,8 @@ def _play_arms(
         settings = [*overrides, *arm.settings]
         rows[name] = _played(folder / name, [*settings, *arm.weights], (arm.variant,))[arm.variant]
         for update in line if arm.weights else ():
-            early = f"eval.checkpoint=${{run_dir}}/checkpoints/step-{update}"
             rows[f"{name}{AFTER}{update}"] = _played(
-                folder / name, [*settings, early], (arm.variant,), f"-step-{update}"
+                folder / name, [*settings, _weights(update)], (arm.variant,), f"-step-{update}"
             )[arm.variant]
     return rows
 

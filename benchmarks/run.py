@@ -126,7 +126,7 @@ WHAT: dict[str, Callable[[argparse.Namespace], Any]] = {
     "trivial": lambda a: bench("trivial").trivial(a.overrides, a.folder),
     "sync": lambda a: bench("sync").sync(a.folder, a.seeds),
     "order_arms": lambda a: bench("order_arms").order_arms(
-        a.folder, a.overrides, a.timeout, a.arms.split(","), a.seeds, a.line
+        a.folder, a.overrides, a.timeout, a.arms.split(","), a.seeds, a.line, a.last
     ),
     "ward_round": lambda a: bench("ward_round").ward_round(a.folder, a.seeds, a.overrides, a.timeout),
     "real_decisions": lambda a: bench("real_decisions").real_decisions(a.folder, a.overrides, a.share),
@@ -158,6 +158,7 @@ def main() -> None:
     parser.add_argument("--trl", type=Path, help="ppo: python of an environment with trl==1.12")
     parser.add_argument("--arms", default="rloo,rft,mappo,label", help="order_arms: arms to train and play")
     parser.add_argument("--line", type=_updates, default=(), help="order_arms: earlier updates to play, as 8,16,32")
+    parser.add_argument("--last", type=int, help="order_arms: play arms that were stopped, after this update")
     parser.add_argument("--only", type=_names, default=(), help="ppo, rollout: settings by name, as full-16,full-64")
     parser.add_argument("--pyhealth", type=Path, help="pyhealth: python of an environment with pyhealth==1.1.6")
     parser.add_argument("--models", default="StageNet,GRASP", help="pyhealth: names of PyHealth's models")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.order_arms import ARMS, CONTRASTS, OF_SFT, _settings, _train, numbers, with_test
+from benchmarks.order_arms import ARMS, CONTRASTS, OF_SFT, _after, _settings, _train, numbers, with_test
 from ghar.config import Config
 from ghar.data.tasks.order_check import OrderQuestion
 from ghar.envs.ghar.orders.baselines import LexicalRule, best_bound, fact_features
@@ -247,6 +247,13 @@ def config(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Confi
 @pytest.fixture(scope="module")
 def made(config: Config) -> System[Any]:
     return build(Records(config))
+
+
+def test_of_arms_that_were_stopped_the_last_weights_are_those_of_an_update() -> None:
+    assert _after(ARMS["rloo"], None) is ARMS["rloo"] and _after(ARMS["label"], 48) is ARMS["label"]
+    stopped = _after(ARMS["rloo"], 48)
+    assert stopped.weights == ("eval.checkpoint=${run_dir}/checkpoints/step-48",)
+    assert replace(stopped, weights=ARMS["rloo"].weights) == ARMS["rloo"]
 
 
 def test_the_experiment_trains_a_real_model_in_words_it_can_choose(config: Config) -> None:
