@@ -83,7 +83,11 @@ def order_arms(
     as many, from 0, each with an SFT of its own; line: updates whose weights are played beside the last; last: the
     update after which the arms that have updates were stopped."""
     from ghar.envs.ghar.orders.baselines import sentence_encoder
+    from ghar.launch.entry import load
+    from ghar.trainers.runs.resume import finished
 
+    if last is not None and any(update >= last for update in line):
+        raise SystemExit(f"--line names earlier updates than --last {last}: leave the others out.")
     if unknown := [name for name in arms if name not in ARMS]:
         raise SystemExit(f"--arms {','.join(unknown)}: choose among {', '.join(ARMS)}.")
     sentence_encoder()  # refused where its package is absent: it plays only after hours of training
@@ -92,15 +96,19 @@ def order_arms(
         raise SystemExit(f"{folder} has the runs of one seed as earlier versions laid them: move them to seed-0 in it.")
     runs = [(folder / f"seed-{seed}", [*overrides, f"seed={seed}"]) for seed in range(seeds)]
     for own, settings in runs:
-        trained = {name: arm for name, arm in chosen.items() if last is None or not arm.weights}
-        train_arms(own, settings, trained, timeout)
+        stopped = {name: arm for name, arm in chosen.items() if last is not None and arm.weights}
+        train_arms(own, settings, {name: arm for name, arm in chosen.items() if name not in stopped}, timeout)
+        for name, arm in stopped.items():
+            finished(load(_settings(own / name, [*settings, *arm.settings], arm.listed)))  # refuses other settings
     played = [own / name for own, _ in runs for name, arm in chosen.items() if arm.weights]
-    steps = [run / "checkpoints" / f"step-{update}" for run in played for update in (*line, *((last,) if last else ()))]
+    updates = (*line, *(() if last is None else (last,)))
+    steps = [run / "checkpoints" / f"step-{update}" for run in played for update in updates]
     if absent := [step for step in steps if not step.is_dir()]:
         raise SystemExit(
             f"{absent[0]} was not kept: --line and --last need trainer.rl.save_every and keep_last that keep it."
         )
-    return numbers([_play_arms(own, settings, chosen, line) for own, settings in runs], _draw_of(overrides))
+    result = numbers([_play_arms(own, settings, chosen, line) for own, settings in runs], _draw_of(overrides))
+    return result if last is None else result | {"stopped after": last}
 
 
 def _after(arm: Arm, update: int | None) -> Arm:

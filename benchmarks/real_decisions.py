@@ -32,6 +32,7 @@ DEMOS = {
     "eicu": "eicu-crd-demo-2.0.1",
     "mimic3": "mimic-iii-demo-1.4",
 }
+OF_EICU = {"ehr_rag": "task=mortality_24h", "kare": "task=kare_mortality"}  # it lacks the order that the others need
 SYSTEMS: dict[str, tuple[str, ...]] = {
     "ghar": ("system=ghar", "task=los"),
     "kare": ("system=kare", "task=kare_readmission"),
@@ -81,10 +82,11 @@ def _rows(home: Path, demo: str, name: str, patients: int, more: Sequence[str]) 
     from ghar.trainers.runs.models import use_cores
 
     data = Path(os.environ.get("GHAR_SHARED", "../shared")) / "data"
+    own = [OF_EICU[name]] if demo == "eicu" and name in OF_EICU else []
     config = load([
         f"data={demo}", f"data.root={data / DEMOS[demo]}", "model=smollm2", "scale=laptop", f"run_dir={home}",
         f"kg.path={data / 'kg/primekg-subset/merged_kg_12col.csv.gz'}", "env.in_flight=2", "task.split=[0.4,0.1,0.5]",
-        "task.max_test=null", *SYSTEMS[name], *more,
+        "task.max_test=null", *SYSTEMS[name], *own, *more,
     ])  # fmt: skip
     use_cores(config.threads)
     system = systems.build(Records(config))

@@ -11,11 +11,11 @@ from itertools import count
 import polars as pl
 
 from ghar.data.cohort import Cohort, Sample, Task
+from ghar.data.stay_records import WITHOUT_STAY, StayRecords
 from ghar.data.tasks.splits import Splits
 from ghar.data.views.events import event_label
 from ghar.envs.case import Case
 from ghar.envs.ehr_rag.episode import EventReading
-from ghar.envs.ehr_rag.stay_records import STRAY, StayRecords
 from ghar.envs.records import Records
 from ghar.retrieval.event_build import clock_of
 from ghar.retrieval.event_store import Clock
@@ -54,7 +54,7 @@ def event_cases(records: Records, stays: StayRecords, clock: Clock) -> EventCase
     def case(sample: Sample) -> Case[EventReading]:
         record = stays.record(sample.subject_id, sample.visit_id)
         telling = gold.get(sample.subject_id, {})
-        reads = EventReading(next(places), record, _shown_until(sample, ends), card, telling)
+        reads = EventReading(next(places), record, _newest(sample, ends), card, telling)
         about, text = (sample.sample_id, sample.subject_id, sample.visit_id), "; ".join(facts[record].facts)
         return Case(*about, text, (), task, sample.label, reads, credentialed=sample.credentialed)
 
@@ -62,19 +62,20 @@ def event_cases(records: Records, stays: StayRecords, clock: Clock) -> EventCase
     all_cases = EventCases(task, Splits(*parts), {})
     firsts = [(facts[case.reads.record].first, case.reads.prediction_time) for case in all_cases.all]
     empty = sum(first is None or first > at for first, at in firsts)
-    left_out = {rule: n for rule, n in stays.cohort.counts.items() if rule == STRAY}
+    left_out = {rule: n for rule, n in stays.cohort.counts.items() if rule == WITHOUT_STAY}
     return replace(all_cases, counts={"samples without an earlier event": empty} | left_out)
 
 
 def _read_facts(cohort: Cohort, clock: Clock) -> defaultdict[int, _RecordFacts]:
     """What stands beside the events, by record."""
-    static = pl.col("time").is_null()
-    people = cohort.scan().group_by("subject_id", maintain_order=True)
-    table = people.agg(facts=pl.col("code").filter(static), first=clock_of(clock).min()).collect()
-    names = cohort.names()
+    events, names = cohort.scan(), cohort.names()
+    firsts = events.group_by("subject_id").agg(first=clock_of(clock).min()).collect(engine="streaming")
+    static = events.filter(pl.col("time").is_null()).group_by("subject_id", maintain_order=True).agg("code").collect()
+    codes_of = dict(static.iter_rows())
     facts_of: defaultdict[int, _RecordFacts] = defaultdict(_RecordFacts)
-    for subject, facts, first in table.iter_rows():
-        facts_of[subject] = _RecordFacts(tuple(event_label(code, names[code]) for code in facts), first)
+    for record, first in firsts.iter_rows():
+        labels = tuple(event_label(code, names[code]) for code in codes_of.get(record, ()))
+        facts_of[record] = _RecordFacts(labels, first)
     return facts_of
 
 
@@ -87,6 +88,6 @@ def _find_hidden_ends(records: Records) -> dict[int, datetime]:
     return dict(visits.select("visit_id", "end").iter_rows())
 
 
-def _shown_until(sample: Sample, ends: Mapping[int, datetime]) -> datetime:
+def _newest(sample: Sample, ends: Mapping[int, datetime]) -> datetime:
     at = sample.prediction_time
     return at - timedelta(microseconds=1) if ends.get(sample.visit_id) == at else at

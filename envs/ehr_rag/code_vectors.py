@@ -145,7 +145,7 @@ class _ChunkRow:
 def fit_code_vectors(cohort: Cohort, patients: Collection[int]) -> CodeEncoder:
     """Rarity and meaning of names from the events of `patients`, who should be the training patients.
 
-    At most `MOST_EVENTS` events are read, whole patients in the order of their numbers. BadInput where none has any.
+    At most `MOST_EVENTS` events are read, of whole patients, drawn. BadInput where none has any.
     """
     events = _events(cohort, patients)
     if events.is_empty():
@@ -173,6 +173,7 @@ def _events(cohort: Cohort, patients: Collection[int]) -> pl.DataFrame:
     """window, code (a category) of the events with a time."""
     timed = cohort.scan().filter(pl.col("time").is_not_null() & pl.col("subject_id").is_in(list(patients)))
     sizes = timed.group_by("subject_id").len().sort("subject_id").collect(engine="streaming")
+    sizes = sizes[np.random.default_rng(0).permutation(sizes.height)]  # patients of some sources stand by hospital
     some = sizes.filter(pl.col("len").cum_sum() - pl.col("len") < MOST_EVENTS)["subject_id"]
     order = pl.int_range(pl.len()).over("subject_id") // WINDOW
     rows = timed.filter(pl.col("subject_id").is_in(some.implode())).select("subject_id", "code").collect()

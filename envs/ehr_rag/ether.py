@@ -90,7 +90,7 @@ def rank_chunks(semantic: np.ndarray, time: np.ndarray, alpha: float, candidates
 
 @dataclass(eq=False)
 class EventCorpus:
-    """Answers `Retrieve`s over the records of the cases (subject_id, prediction_time), whose places are their numbers.
+    """Answers `Retrieve`s over the cases (record, prediction_time), whose places are their numbers.
 
     apart: the store with trajectories, for indicators and chunks; whole: the store in which every event is a row, for
     the other views. Either may be None where no view asks for it. seed: of the uniform view.

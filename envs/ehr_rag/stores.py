@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from ghar.data.cohort import Cohort
+from ghar.data.stay_records import StayRecords
 from ghar.data.tasks.first_day import FIRST_DAY
 from ghar.data.tasks.visits import EHRSHOT
 from ghar.envs.case import Case
@@ -16,7 +17,6 @@ from ghar.envs.ehr_rag.code_vectors import fit_code_vectors
 from ghar.envs.ehr_rag.episode import EventReading, Method
 from ghar.envs.ehr_rag.ether import EtherSpec, EventCorpus, EventQuery, View
 from ghar.envs.ehr_rag.settings import Settings
-from ghar.envs.ehr_rag.stay_records import StayRecords
 from ghar.envs.records import Records
 from ghar.episode import Evidence, Retrieve
 from ghar.retrieval.encoders import Encoder, load_encoder

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from ghar.config import Config
+from ghar.data.stay_records import stay_records
 from ghar.envs.case import Case
 from ghar.envs.ehr_rag.baselines import LINEAR, Regressions
 from ghar.envs.ehr_rag.cases import EventCases, event_cases
@@ -25,12 +26,12 @@ from ghar.envs.ehr_rag.rows import Row, event_row, shows, variant_numbers
 from ghar.envs.ehr_rag.rule import RuleReader
 from ghar.envs.ehr_rag.rule_fit import RecordFeatures, fit_features, read_features
 from ghar.envs.ehr_rag.settings import Settings
-from ghar.envs.ehr_rag.stay_records import stay_records
 from ghar.envs.ehr_rag.stores import EventLookups, Stores, clock_for, open_stores
 from ghar.envs.records import Records
 from ghar.envs.system import WORDS, GroundTruth, Reader, Reporting, System, Training, Variant
 from ghar.envs.worlds.histories.truth import LongTruth
 from ghar.episode import Act, Completion, Episode, EpisodeGenerator, Prediction
+from ghar.errors import BadInput
 from ghar.llm.policy import Policy
 from ghar.rewards.compose import EpisodeReward
 from ghar.rewards.outcome import score_outcome
@@ -50,9 +51,15 @@ EXAMPLES = 50  # patients whose records the demo's tokenizer is made from
 
 
 def build(records: Records, settings: Settings) -> System[EventReading]:
-    """EHR-RAG on the task of `records`. BadInput as `event_cases` and `load_encoder` raise it."""
+    """EHR-RAG on the task of `records`. BadInput as `event_cases` and `load_encoder` raise it, and
+    for vectors of patients where a record is a hospital stay's."""
     config = records.config
     stays = stay_records(records.charted, Path(config.data.cache) / "cohorts")
+    if settings.embeddings is not None and stays.record_of_visit is not None:
+        raise BadInput(
+            "system.embeddings has vectors of patients at a time, and hospital stays of a patient have no order in the "
+            f"{records.charted.name}: leave it out."
+        )
     cases = event_cases(records, stays, clock_for(config.data.leakage, config.task.name))
     played = ("ehr_rag", "ehr_rag_sft", "ehr_rag_base", LABELS, "direct", "rag", "uniform", "rule", "react")
     listed = (*played, USUAL, *_linear(settings))

@@ -1,7 +1,7 @@
 """The sources of knowledge that system.sources names, opened on one run's records: one corpus, one menu.
 
     graph          the run's knowledge graph, by meta-path
-    past           the patient's own past (ghar/retrieval/patient_history.py)
+    past           the patient's own past (ghar/retrieval/patient_history.py), in eICU that of the hospital stay
     reports        what the reports of similar training patients say (ghar/retrieval/similar_stays.py)
     a system       its corpus, where `System.partitions` names parts of it: kare's communities
     a folder       texts of your own, a passage a line, a partition a file (NAME.txt)
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ghar.data.cohort import Sample
+from ghar.data.stay_records import stay_records
 from ghar.envs import system as systems
 from ghar.envs.ghar.joined_sources import JoinedSources, KnowledgeSource
 from ghar.envs.graph_cases import graph_corpus
@@ -79,9 +80,14 @@ def _built(records: Records, name: str) -> systems.System[Any]:
 
 
 def _own_past(records: Records) -> PatientHistory:
-    cache = Path(records.config.data.cache) / "stores"
-    store = build_event_store(records.charted, cache, None, ROWS, records.units)
-    return PatientHistory(store, {name: (s.subject_id, s.history[-1].start) for name, s in samples_of(records).items()})
+    cache = Path(records.config.data.cache)
+    stays = stay_records(records.charted, cache / "cohorts")
+    store = build_event_store(stays.cohort, cache / "stores", None, ROWS, records.units)
+    asked = {name: (sample, sample.history[-1]) for name, sample in samples_of(records).items()}
+    return PatientHistory(
+        store,
+        {name: (stays.record(one.subject_id, visit.visit_id), visit.start) for name, (one, visit) in asked.items()},
+    )
 
 
 def _like_stays(records: Records) -> SimilarStays:

@@ -14,7 +14,7 @@ import polars as pl
 
 from ghar.data.cohort import Cohort
 from ghar.data.ranges import SubjectRange, subject_ranges
-from ghar.data.readers.code_copies import without_second_codes
+from ghar.data.readers.diagnosis_copies import without_repeated_diagnoses
 from ghar.data.readers.lab_copies import without_copies
 from ghar.data.views.events import INNATE, MEASUREMENT, event_label, number_text
 from ghar.errors import BadInput
@@ -104,7 +104,8 @@ class _Builder:
         names = codes["description"].to_list()
         self.codes = pl.Enum(codes["code"])
         self.labels = pl.Series([event_label(c, n) for c, n in zip(codes["code"], names, strict=True)], dtype=pl.String)
-        self.label_of = dict(zip(codes["code"], self.labels, strict=True))
+        named = zip(codes["code"], names, self.labels, strict=True)
+        self.label_of = {code: label for code, name, label in named if name is not None}
         unit_of = self.units or {}
         self.unit_of = pl.Series([unit_of.get(code) for code in codes["code"]], dtype=pl.String)
         ranges = subject_ranges(self.cohort.scan()) or [SubjectRange(0, 0, 0)]
@@ -129,7 +130,7 @@ class _Builder:
         """Events of some patients with a clock, and whether their number is one; each laboratory result and
         each diagnosis once."""
         number = pl.col("numeric_value").is_finite().fill_null(False) & self.layout.numbers_apart
-        events = without_second_codes(without_copies(some.of(self.cohort.scan())), self.label_of)
+        events = without_repeated_diagnoses(without_copies(some.of(self.cohort.scan())), self.label_of)
         return events.with_columns(_clock=clock_of(self.layout.clock), _number=number)
 
     def _count(self, ranges: Sequence[SubjectRange]) -> pl.DataFrame:

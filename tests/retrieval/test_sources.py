@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 
 from ghar.data.cohort import Cohort, Sample, Visit
 from ghar.envs.ghar.joined_sources import JoinedSources, KnowledgeSource, MenuPart
-from ghar.envs.ghar.sources import FolderCorpus
+from ghar.envs.ghar.sources import FolderCorpus, _own_past, samples_of
+from ghar.envs.records import Records
 from ghar.episode import Evidence, Passage, Retrieve, RetrieveFor
 from ghar.errors import BadInput
+from ghar.launch.entry import load
 from ghar.retrieval.event_build import build_event_store
 from ghar.retrieval.event_store import StoreLayout
 from ghar.retrieval.patient_history import PatientHistory, movement
@@ -224,3 +226,22 @@ def test_numbers_of_the_past_are_those_before_the_newest_visit(past: PatientHist
     assert [p.text for p in own.passages] == [told] and own.passages[0].partition == 2
     assert not past.retrieve([RetrieveFor("disease failing kidney", (2,), 3, "two")])[0].passages  # two values
     assert not past.retrieve([RetrieveFor("haemoglobin", (2,), 3, "one")])[0].passages  # one value
+
+
+def test_the_past_of_an_icu_stay_is_that_of_its_hospital_stay(shared_data: Path, tmp_path: Path) -> None:
+    """The open eICU demo, whose hospital stays have no order."""
+    records = Records(load([
+        "data=eicu", f"data.root={shared_data / 'eicu-crd-demo-2.0.1'}", f"data.cache={tmp_path}", "task=los",
+    ]))  # fmt: skip
+    history, visits, events = _own_past(records), records.charted.visits, records.charted.events
+    several = visits.filter(pl.col("group").n_unique().over("subject_id") > 1)
+    asked = [(name, one) for name, one in samples_of(records).items() if one.subject_id in several["subject_id"]]
+    assert asked
+    for name, sample in asked:
+        newest = sample.history[-1]
+        [group] = visits.filter(pl.col("visit_id") == newest.visit_id)["group"]
+        theirs = visits.filter(pl.col("group") == group)["visit_id"]
+        codes = events.filter(pl.col("visit_id").is_in(theirs.implode()), pl.col("time") <= newest.start)["code"]
+        record = history.store.record(*history.cases[name])
+        assert {record.store.codes[int(code)] for code in record.row_codes()} <= set(codes)
+        assert record.rows <= len(codes)

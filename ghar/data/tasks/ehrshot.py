@@ -134,8 +134,8 @@ def check_order(cohort: Cohort) -> None:
     """Raises BadInput for a source that does not tell how the hospital stays of a patient follow each other."""
     if "group" in cohort.visits.columns:
         raise BadInput(
-            f"The {cohort.name} have no order of hospital stays, which EHRSHOT's tasks need: use los, read, dec, "
-            "los_24h or mortality_24h."
+            f"The {cohort.name} have no order of hospital stays, which EHRSHOT's tasks and label files need: use los, "
+            "read, dec, kare_mortality, los_24h or mortality_24h."
         )
 
 

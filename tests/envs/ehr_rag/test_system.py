@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from ghar.data.readers.diagnosis_copies import without_repeated_diagnoses
 from ghar.data.readers.lab_copies import without_copies
 from ghar.data.views.events import event_label
 from ghar.envs.case import Case
@@ -175,23 +176,33 @@ def test_of_stays_without_an_order_the_one_asked_about_is_shown(cache: Path) -> 
         assert case.text == next(one.text for one in whole if one.sample_id == case.sample_id)
 
 
+def test_vectors_of_patients_are_refused_where_a_record_is_a_stay(cache: Path) -> None:
+    records = Records(load([*TINY, f"data.cache={cache}", "task=los", "system.embeddings=vectors.npz"]))
+    object.__setattr__(records.charted, "visits", records.charted.visits.with_columns(group=pl.col("visit_id")))
+    object.__setattr__(records.charted, "key", None)
+    with pytest.raises(BadInput, match=r"no order in the .*: leave it out"):
+        build(records)
+
+
 @pytest.mark.parametrize("task", ["mortality_24h", "los"])
 def test_a_stay_of_the_open_eicu_demo_shows_itself_alone(shared_data: Path, cache: Path, task: str) -> None:
     records = Records(load([
         "system=ehr_rag", "data=eicu", f"data.root={shared_data / 'eicu-crd-demo-2.0.1'}", f"data.cache={cache}",
-        f"task={task}", "task.max_test=12",
+        f"task={task}", "task.max_test=40",
     ]))  # fmt: skip
     system = build(records)
-    events, visits = records.charted.events, records.charted.visits
+    events, visits, others = records.charted.events, records.charted.visits, 0
     for case, record in zip(system.cases.test, parts(system)[0].records(system.cases.test, apart=False), strict=True):
         [group] = visits.filter(pl.col("visit_id") == case.visit_id)["group"]
         own = events.filter(pl.col("visit_id").is_in(visits.filter(pl.col("group") == group)["visit_id"].implode()))
         clock = pl.max_horizontal("time", "recorded") if task == "mortality_24h" else pl.col("time")
         known = own.filter(clock <= case.reads.prediction_time)
-        names = records.charted.codes.filter(pl.col("code").is_in(known["code"].implode()))
-        labels = {event_label(code, name) for code, name in names.select("code", "description").iter_rows()}
+        labels = {code: event_label(code, name) for code, name in records.charted.names().items()}
+        each_once = without_repeated_diagnoses(without_copies(known.lazy()), labels).collect()
         shown = {line.split("] ", 1)[1].split(" (value")[0] for line in record.text(range(record.rows))}
-        assert shown == labels and 0 < record.rows <= known.height
+        assert shown == {labels[code] for code in each_once["code"]} and record.rows == each_once.height > 0
+        others += visits.filter(pl.col("subject_id") == case.subject_id)["group"].n_unique() - 1
+    assert others
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks import order_arms
 from benchmarks.order_arms import ARMS, CONTRASTS, OF_SFT, _after, _settings, _train, numbers, with_test
 from ghar.config import Config
 from ghar.data.tasks.order_check import OrderQuestion
@@ -249,11 +250,35 @@ def made(config: Config) -> System[Any]:
     return build(Records(config))
 
 
-def test_of_arms_that_were_stopped_the_last_weights_are_those_of_an_update() -> None:
+def test_arms_that_were_stopped_are_played_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert _after(ARMS["rloo"], None) is ARMS["rloo"] and _after(ARMS["label"], 48) is ARMS["label"]
-    stopped = _after(ARMS["rloo"], 48)
-    assert stopped.weights == ("eval.checkpoint=${run_dir}/checkpoints/step-48",)
-    assert replace(stopped, weights=ARMS["rloo"].weights) == ARMS["rloo"]
+    trained: list[str] = []
+    monkeypatch.setattr(order_arms, "train_arms", lambda own, settings, arms, timeout: trained.extend(arms))
+    monkeypatch.setattr(order_arms, "_play_arms", lambda own, settings, arms, line: {
+        name: arm.weights for name, arm in arms.items()
+    })  # fmt: skip
+    monkeypatch.setattr(order_arms, "numbers", lambda seeds, draw: {"seeds": seeds})
+    settings = ["+experiment=order_check", f"kg.path={tmp_path / 'kg.csv'}"]
+
+    def asked(*line: int, last: int = 8) -> dict[str, Any]:
+        return order_arms.order_arms(tmp_path, settings, 1.0, ["rft", "label"], 1, line, last)
+
+    run = tmp_path / "seed-0" / "rft"
+    run.mkdir(parents=True)
+    own = [*settings, *ARMS["rft"].settings]
+    (run / "config.yaml").write_text(as_yaml(load(_settings(run, [*own, "seed=0"], "usual"))))
+    with pytest.raises(SystemExit, match="step-8 was not kept"):
+        asked()
+    for update in (4, 8):
+        (run / "checkpoints" / f"step-{update}").mkdir(parents=True)
+    weights = ("eval.checkpoint=${run_dir}/checkpoints/step-8",)
+    assert asked(4) == {"seeds": [{"rft": weights, "label": ()}], "stopped after": 8}
+    assert set(trained) == {"label"}
+    with pytest.raises(SystemExit, match="earlier updates than --last 8"):
+        asked(4, 8)
+    (run / "config.yaml").write_text(as_yaml(load(_settings(run, [*own, "seed=1"], "usual"))))
+    with pytest.raises(BadInput, match="holds a run of another configuration"):
+        asked(4)
 
 
 def test_the_experiment_trains_a_real_model_in_words_it_can_choose(config: Config) -> None:

@@ -6,12 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ghar.data import stay_records as module
 from ghar.data.cohort import Cohort
+from ghar.data.ranges import subject_ranges
 from ghar.data.readers.eicu import read_eicu
-from ghar.envs.ehr_rag.stay_records import STRAY, stay_records
+from ghar.data.stay_records import WITHOUT_STAY, stay_records
 from tests.data.eicu_tables import write
 from tests.data.small import HOUR, START, small_cohort
 
@@ -46,7 +49,7 @@ def test_each_stay_has_its_own_events_and_its_patients_facts(events: list[tuple[
         assert found["code"].to_list() == expected
         assert records.cohort.visits.filter(pl.col("subject_id") == number)["visit_id"].to_list() == own
     stray = sum(visit is None and hour is not None for visit, hour in events)
-    assert records.cohort.counts.get(STRAY, 0) == stray
+    assert records.cohort.counts.get(WITHOUT_STAY, 0) == stray
     assert records.cohort.events.columns == cohort.events.columns and "group" not in records.cohort.visits.columns
 
 
@@ -61,14 +64,19 @@ def test_a_cohort_with_one_order_stays_as_it_is() -> None:
     assert records.cohort is cohort and records.record(1, 2) == 1
 
 
-def test_a_cohort_from_the_cache_is_written_beside_it_once(tmp_path: Path) -> None:
+def test_a_cohort_from_the_cache_is_written_beside_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Range by range of patients, one of two patients here: numbers of records go through all ranges."""
+    monkeypatch.setattr(module, "subject_ranges", lambda events: subject_ranges(events, size=3))
     cohort = read_eicu(write(tmp_path / "eicu"), tmp_path / "cache", charts=True)
     first, in_memory = stay_records(cohort, tmp_path / "cache"), stay_records(replace(cohort), tmp_path)
-    assert first.cohort.key != cohort.key and first.of == in_memory.of
-    assert first.cohort.events.equals(in_memory.cohort.events)
+    assert first.cohort.key != cohort.key and first.record_of_visit == in_memory.record_of_visit
+    assert first.cohort.events.equals(in_memory.cohort.events) and first.cohort.events["subject_id"].n_unique() == 3
     assert first.cohort.visits.equals(in_memory.cohort.visits)
-    written = sorted((tmp_path / "cache").rglob("events-*"))
+    about = ("name", "generated", "credentialed", "stay", "counts")
+    assert all(getattr(first.cohort, name) == getattr(cohort, name) for name in about)
+    files = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("events-*")}
     assert stay_records(cohort, tmp_path / "cache").cohort.key == first.cohort.key
-    assert sorted((tmp_path / "cache").rglob("events-*")) == written
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("events-*")} == files
     # ICU stays 7 and 3 of one hospital stay share a record, 5 of another one of this patient has its own
-    assert first.of is not None and first.of[7] == first.of[3] != first.of[5]
+    assert first.record_of_visit is not None
+    assert first.record_of_visit[7] == first.record_of_visit[3] != first.record_of_visit[5]
