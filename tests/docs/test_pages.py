@@ -43,8 +43,8 @@ PACKAGES = ("ghar", "envs", "rewards", "trainers", "launch", "benchmarks")
 JARGON = re.compile(r"\b(told|said|shall|nobody|anybody|hitherto|thereof)\b", re.IGNORECASE)
 # of benchmarks/run.py, with a value
 OPTIONS = {
-    "--seeds", "--folder", "--timeout", "--share", "--labs", "--trl", "--arms", "--line", "--last", "--pyhealth", "--models",
-    "--only",
+    "--seeds", "--folder", "--timeout", "--share", "--labs", "--trl", "--arms", "--line", "--last", "--pyhealth",
+    "--models", "--only",
 }  # fmt: skip
 SWITCHES = {"--worlds"}  # of the same, without a value
 
