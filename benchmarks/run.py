@@ -146,7 +146,8 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(text.split(","))
 
 
-def main() -> None:
+def parser_of_words() -> argparse.ArgumentParser:
+    """Build the parser of the command line. Overrides may follow options: parse_intermixed_args reads both."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=WHAT)
     parser.add_argument("--seeds", type=int, default=3, help="seeds, or repetitions of a measurement")
@@ -165,7 +166,12 @@ def main() -> None:
     parser.add_argument(
         "overrides", nargs="*", help="configuration of every run, as for launch/train_ghar.py; sealed: NAME"
     )
-    arguments = parser.parse_intermixed_args()  # overrides may follow options
+    return parser
+
+
+def main() -> None:
+    parser = parser_of_words()
+    arguments = parser.parse_intermixed_args()
     if arguments.worlds and arguments.what != "learning":
         parser.error(f"--worlds is an option of learning: leave it out of {arguments.what}.")
     if arguments.only and arguments.what not in ("ppo", "rollout"):

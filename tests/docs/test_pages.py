@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from transformers import Qwen2Config
 
-from benchmarks.run import WHAT
+from benchmarks.run import WHAT, parser_of_words
 from benchmarks.sealed import PLACE
 from ghar.configure import leaf_keys
 from ghar.envs.system import settings_of
@@ -41,14 +41,6 @@ BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 PACKAGES = ("ghar", "envs", "rewards", "trainers", "launch", "benchmarks")
 JARGON = re.compile(r"\b(told|said|shall|nobody|anybody|hitherto|thereof)\b", re.IGNORECASE)
-# of benchmarks/run.py, with a value
-OPTIONS = {
-    "--seeds", "--folder", "--timeout", "--share", "--labs", "--trl", "--arms", "--line", "--last", "--pyhealth",
-    "--models", "--only",
-}  # fmt: skip
-SWITCHES = {"--worlds"}  # of the same, without a value
-
-
 TRAINERS = {"train.py", "train_ghar.py", "train_kare.py", "train_exprag.py", "train_ray.py"}
 INDENTED = re.compile(r"(?:^|\n)\n((?:    [^\n]*\n(?:\n(?=    ))?)+)")
 OURS = ("ghar", "make", "python", "torchrun", "ray", "wandb", "srun")  # first words of commands that are checked
@@ -187,14 +179,15 @@ def check_command(folder: Path, words: list[str]) -> None:
 
 def check_launch(script: str, arguments: list[str]) -> None:
     if script == "run.py":
-        rest = arguments[1:]
-        options = {word for word in rest if word.startswith("--")}
-        assert arguments[0] in WHAT and options <= OPTIONS | SWITCHES, arguments
-        if arguments[0] == "sealed":
-            assert (ROOT / PLACE / f"{arguments[1]}.yaml").is_file() and len(arguments) == 2, arguments
+        try:
+            words = parser_of_words().parse_intermixed_args(arguments)
+        except SystemExit:
+            pytest.fail(f"benchmarks/run.py refuses {arguments}")  # its sentence is among what was printed
+        if words.what == "sealed":
+            (name,) = words.overrides
+            assert (ROOT / PLACE / f"{name}.yaml").is_file(), arguments
             return
-        values = [word for i, word in enumerate(rest) if not word.startswith("--") and rest[i - 1] not in OPTIONS]
-        composes(values)
+        composes(words.overrides)
     elif script == "compare.py":
         lists = {key: value.strip("[]").split(",") for key, _, value in (a.partition("=") for a in arguments)}
         others = [word for word in arguments if word.partition("=")[0] not in LISTS]
@@ -324,8 +317,9 @@ def test_a_wrong_command_is_found() -> None:
         "python benchmarks/run.py sped", "python benchmarks/run.py sealed no-such-test",
         "python launch/compare.py systems=[ghar,kar] task=read", "python launch/train.py trainer.rl.updtes=1",
         "python launch/study.py study=gharr",
+        "python benchmarks/run.py sync --sedes 3",
     ):  # fmt: skip
-        with pytest.raises(Exception, match=r"."):
+        with pytest.raises((Exception, pytest.fail.Exception), match=r"."):
             for folder, words in commands(line):
                 check_command(folder, words)
 

@@ -18,10 +18,21 @@ from ghar.envs.kare.methods import method_of, variants_of
 from ghar.errors import BadInput
 from ghar.launch.entry import load
 from ghar.launch.study import studies, workshop
+from ghar.sections import leaves
+from ghar.trainers.runs.resume import plain
 from ghar.trainers.study.folder import StudyFolder
 from ghar.trainers.study.jobs import StudyJobs
-from ghar.trainers.study.paper import differences, key_differences, paper_keys, published_rows
-from ghar.trainers.study.render import comparable
+from ghar.trainers.study.jobs import labels_alone as unexplained
+from ghar.trainers.study.paper import (
+    PLACE_KEYS,
+    PLACES,
+    PLAYED_BY,
+    differences,
+    key_differences,
+    paper_keys,
+    published_rows,
+)
+from ghar.trainers.study.render import comparable, labels_alone
 from ghar.trainers.study.schema import Cell, Study, cells_of, read_study, rows_of
 
 pytestmark = pytest.mark.slow
@@ -271,12 +282,33 @@ def test_ghar_counts_the_patients_of_length_of_stay_alone(task: str, told: list[
     assert differences(study, cell, study.row("gru"), config, samples(100, 0.5), labels) == told
 
 
-def test_a_key_of_the_command_line_withholds_the_published_number() -> None:
-    shop = replace(full("ghar"), more=(*GIVEN, "retriever.top_n=3"))
-    [cell] = [c for c in cells_of(shop.study) if c.id == "ghar-mimic4-los-seed0"]
-    assert key_differences(shop.study, cell, shop.study.row("ghar"), load(shop.overrides(cell))) == [
-        "retriever.top_n is 3, the paper's 1"
-    ]
+@pytest.mark.parametrize(("cell_id", "row", "more", "told"), [
+    ("ghar-mimic4-los-seed0", "ghar", "retriever.top_n=3", ["retriever.top_n is 3, the paper's 1"]),
+    ("ghar-mimic3-los-seed0", "ghar", "trainer.rl.updates=0", ["trainer.rl.updates is 0, the study's 300"]),
+    ("ghar-mimic3-los-seed0", "ghar", "system.ablation=ni", ["system.ablation is ni, the study's none"]),
+    ("ghar-mimic3-los-seed0", "ghar", "task.max_train=100", ["task.max_train is 100, the study's not set"]),
+    ("ghar-mimic3-los-seed0", "ghar", "task.max_test=20", ["task.max_test is 20, the study's not set"]),
+    ("ghar-mimic3-los-seed0", "ghar", "env.prompts=compact", ["env.prompts is compact, the study's full"]),
+    ("ghar-mimic3-los-seed0", "ghar", "engine.temperature=0.5", ["engine.temperature is 0.5, the study's 1.0"]),
+    ("search_r1-mimic3-los-seed0", "search_r1", "system.words=5", ["system.words is 5, the study's not set"]),
+    ("ghar-mimic3-los-seed0", "ghar", "engine.max_batch=3", []),
+    ("ghar-mimic3-los-seed0", "ghar", "trainer.rl.micro_tokens=512", []),
+    ("ghar-mimic3-los-seed0", "ghar", "deepspeed=zero2", []),
+])  # fmt: skip
+def test_what_the_command_line_changes_of_a_cell_withholds_the_published_number(
+    cell_id: str, row: str, more: str, told: list[str]
+) -> None:
+    """Any key but those of places: that the paper does not name it does not make it the paper's."""
+    shop = replace(full("ghar"), more=(*GIVEN, more))
+    [cell] = [c for c in cells_of(shop.study) if c.id == cell_id]
+    config, shipped = load(shop.overrides(cell)), shop.shipped(cell)
+    assert key_differences(shop.study, cell, shop.study.row(row), config, shipped) == told
+
+
+def test_every_key_of_a_place_is_a_key() -> None:
+    systems = [load([f"system={name}"]) for name in ("ghar", "kare", "exprag")] + [load(["ray=cluster"])]
+    keys = {key for config in systems for key in leaves(plain(config))}  # "ray" itself where there is none
+    assert keys >= PLACE_KEYS | PLAYED_BY and all(any(key.startswith(section) for key in keys) for section in PLACES)
 
 
 @pytest.mark.parametrize("name", ["ghar", "kare"])
@@ -339,6 +371,25 @@ def test_one_seed_that_differs_withholds_the_number(
     assert withheld == ({} if reason is None else {reason: ["A"]})
 
 
+@pytest.mark.parametrize(("lessons", "who", "alone"), [
+    ({"lessons": "labels alone: no rule knows real patients", "pairs": 9}, "sft", ["a"]),
+    ({"lessons": "labels alone: no rule knows real patients", "pairs": 9}, "base", []),
+    ({"pairs": 9}, "sft", []),
+    (None, "sft", []),
+])  # fmt: skip
+def test_the_page_names_rows_that_learned_labels_in_place_of_explained_answers(
+    tmp_path: Path, lessons: Any, who: str, alone: list[str]
+) -> None:
+    study, folder = study_with(), StudyFolder(tmp_path)
+    rows = unexplained({"lessons": lessons}, {"a": who})
+    assert rows == alone
+    for cell in cells_of(study):
+        folder.run(cell).mkdir(parents=True)
+        folder.finish(cell, {"rows": {"a": "x"}, "predictions": {}, "differs": {"a": []}, "labels_alone": rows})
+    found = {"cells": {"a": {"los/accuracy": {}}}, "columns": ["los/accuracy"], "cohort": "mimic4"}
+    assert labels_alone(folder, study, found) == ["A"] * len(alone)
+
+
 def test_a_published_number_of_something_else_than_its_row_is_withheld(tmp_path: Path) -> None:
     study, folder = study_with(), StudyFolder(tmp_path)
     for cell in cells_of(study):
@@ -383,6 +434,8 @@ OTHER = "model.path is other, the paper's small"
     (OF_BIG, "small", [], None, "los: model.path is small, the paper's big"),
     (OF_BIG, "other", [OTHER], None, "los: model.path is other, the paper's big"),
     (OF_BIG, None, [], None, "los: model.path is not set, the paper's big"),
+    (OF_BIG | {"models_differ": {"big": "it thinks"}}, "big", [], None, "los: it thinks"),
+    (OF_TWO | {"models_differ": {"big": "it thinks"}}, "small", [], 0.5, None),
 ])  # fmt: skip
 def test_a_number_stands_beside_the_model_that_the_paper_asked(
     tmp_path: Path, entry: dict[str, Any], model: str | None, differs: list[str], value: float | None,

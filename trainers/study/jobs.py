@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -31,7 +31,7 @@ from ghar.trainers.runs.models import SFT
 from ghar.trainers.runs.resume import plain
 from ghar.trainers.study.folder import StudyFolder
 from ghar.trainers.study.outside import file_of, read_outside
-from ghar.trainers.study.paper import differences, model_of
+from ghar.trainers.study.paper import differences, model_of, names_a_place
 from ghar.trainers.study.predictions import SCHEMA, harvest, keep, sha256
 from ghar.trainers.study.samples import fingerprint, key_of, labels_of, samples_frame, whole_parquet
 from ghar.trainers.study.schema import Cell, Study, StudyScale, pruner_of, rows_of, source_of
@@ -43,6 +43,7 @@ On = Literal["here", "torchrun", "ray"]
 SAME = ("data", "task", "model", "seed", "retriever", "env")  # what a run must share with the one it starts from
 GRACE = 60.0  # seconds that a job has to save and stop
 LOG = "log.txt"
+LABELS_ALONE = "trained on labels alone, since no rule knows real patients"
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,17 @@ class StudyJobs:
         """The overrides of the command line, without keys of systems other than the cell's."""
         own = self.system_keys(cell.run.system) if any(map(system_key, self.more)) else frozenset()
         return [text for text in self.more if (key := system_key(text)) is None or key in own]
+
+    def shipped(self, cell: Cell) -> Config:
+        """The configuration of a cell as the study has it, with those overrides of the command line alone that name
+        places."""
+        return self.load(replace(self, more=tuple(filter(names_a_place, self.more))).overrides(cell))
+
+    def differences(self, cell: Cell, config: Config, samples: pl.DataFrame, labels: Sequence[str]) -> dict[str, Any]:
+        """Row -> in what it differs from the paper (`paper.differences`)."""
+        shipped = self.shipped(cell)
+        rows = ((row, self.study.row(row)) for row in self.rows(cell))
+        return {name: differences(self.study, cell, row, config, samples, labels, shipped) for name, row in rows}
 
     def system_keys(self, system: str) -> frozenset[str]:
         """The keys of system=NAME, without "system."."""
@@ -262,6 +274,7 @@ def _keep(
         harvest(run, variant, samples, shop.folder.predictions(cell, row), words)
     files = {row: shop.folder.predictions(cell, row) for row in names}
     asked = {row: str(who) for row, name in names.items() if (who := summary.get("answered_by", {}).get(name))}
+    differs, unexplained = shop.differences(cell, config, samples, labels), labels_alone(summary, asked)
     shop.folder.finish(cell, {
         "rows": {row: file.name for row, file in files.items()},
         "predictions": {file.name: sha256(file) for file in files.values()},
@@ -271,8 +284,16 @@ def _keep(
         "seconds": round(seconds, 1), "phases": summary.get("time"), "memory_gb": summary.get("memory_gb"),
         "commit": commit(), "samples": key_of(config), "fingerprint": fingerprint(samples),
         "overrides": shop.overrides(cell), "model_path": model_of(config),
-        "differs": {row: differences(shop.study, cell, shop.study.row(row), config, samples, labels) for row in names},
+        "differs": {row: [*told, *([LABELS_ALONE] if row in unexplained else [])] for row, told in differs.items()},
+        "labels_alone": unexplained,
     })  # fmt: skip
+
+
+def labels_alone(summary: Mapping[str, Any], asked: Mapping[str, str]) -> list[str]:
+    """Rows of trained weights whose SFT, meant to be of explained answers, had labels alone for want of a teacher
+    (`envs.real_patients`). asked: row -> who answered it."""
+    replaced = "lessons" in (summary.get("lessons") or {})
+    return [row for row, who in asked.items() if replaced and who in (SFT, "trained")]
 
 
 def model_numbers(summary: Mapping[str, Any], who: str | None) -> dict[str, float]:
@@ -307,7 +328,7 @@ def _keep_outside(shop: StudyJobs, cell: Cell, config: Config, samples: pl.DataF
         "answered_by": {row: path.name}, "source": sha256(path), "generated": cohort.generated,
         "credentialed": cohort.credentialed, "seconds": 0.0, "phases": None, "memory_gb": None, "commit": None,
         "samples": key_of(config), "fingerprint": fingerprint(samples), "overrides": shop.overrides(cell),
-        "differs": {row: differences(shop.study, cell, shop.study.row(row), config, samples, labels)},
+        "differs": shop.differences(cell, config, samples, labels),
     })  # fmt: skip
 
 

@@ -16,6 +16,16 @@ from ghar.trainers.study.schema import Cell, Study, StudyRow
 CLOSED = "@"  # model@http://host/v1: the model stands before the address
 MODEL = "model.path"
 FEWEST, MOST = 0.5, 2.0  # of the paper's patients, whose exact draw no paper gives
+# sections and keys that say where a cell is played, how fast, and where its files are, and not what it is
+PLACES = ("deepspeed.", "engine.", "logger.", "privacy.", "ray.")
+PLACE_KEYS = {
+    "data.cache", "data.codes", "data.root", "data.vocabulary", "env.in_flight", "eval.bootstrap", "keep_last",
+    "kg.path", "model.dtype", "plan", "ray", "resume", "retriever.service", "retriever.workers", "run_dir",
+    "system.abstracts", "system.notes", "threads", "trainer.rl.micro_tokens", "trainer.rl.save_every",
+    "trainer.warmup.micro_batch",
+}  # fmt: skip
+# of these sections, but of what is sampled or learned
+PLAYED_BY = {"engine.temperature", "engine.importance_cap", "ray.max_staleness"}
 
 
 def paper_keys(study: Study, cell: Cell, row: StudyRow) -> dict[str, Any]:
@@ -30,25 +40,51 @@ def paper_keys(study: Study, cell: Cell, row: StudyRow) -> dict[str, Any]:
 
 
 def differences(
-    study: Study, cell: Cell, row: StudyRow, config: Config, samples: pl.DataFrame, labels: Sequence[str]
+    study: Study,
+    cell: Cell,
+    row: StudyRow,
+    config: Config,
+    samples: pl.DataFrame,
+    labels: Sequence[str],
+    shipped: Config | None = None,
 ) -> list[str]:
     """In what a cell differs from the paper, a phrase each; empty where a published number may stand beside it.
 
     samples: of the cell. The paper's tables must allow its patients, and the share of positives (the second of two
-    labels) among its test samples, which those tables are of.
+    labels) among its test samples, which those tables are of. shipped: see `key_differences`.
     """
-    return [*key_differences(study, cell, row, config), *_of_samples(study, cell, config, samples, labels)]
+    return [*key_differences(study, cell, row, config, shipped), *_of_samples(study, cell, config, samples, labels)]
 
 
-def key_differences(study: Study, cell: Cell, row: StudyRow, config: Config) -> list[str]:
-    """The keys alone, for cells that are composed and not played."""
+def key_differences(
+    study: Study, cell: Cell, row: StudyRow, config: Config, shipped: Config | None = None
+) -> list[str]:
+    """The keys alone, for cells that are composed and not played.
+
+    shipped: the cell without what the command line changed of it. Any key that was changed is a difference, whether
+    the paper names it or not; None: nothing was changed.
+    """
     here, of_data = leaves(plain(config)), ("protocol.", "data.", "task.")  # all that a model from elsewhere shares
+    theirs = paper_keys(study, cell, row)
+    differ = {key: ("paper", value) for key, value in theirs.items() if not _same(here.get(key), value)}
+    there = here if shipped is None else leaves(plain(shipped))
+    differ |= {
+        key: ("study", there.get(key))
+        for key in sorted(here.keys() | there.keys())
+        if here.get(key) != there.get(key) and key not in theirs and not names_a_place(key)
+    }
     unopened = ["these are validation samples, the paper's of its test"] if config.task.played == "valid" else []
     return unopened + [
-        f"{key} is {_format_value(here.get(key))}, the paper's {_format_value(theirs)}"
-        for key, theirs in paper_keys(study, cell, row).items()
-        if (cell.run.predictions is None or key.startswith(of_data)) and not _same(here.get(key), theirs)
+        f"{key} is {_format_value(here.get(key))}, the {whose}'s {_format_value(value)}"
+        for key, (whose, value) in differ.items()
+        if cell.run.predictions is None or key.startswith(of_data)
     ]
+
+
+def names_a_place(override: str) -> bool:
+    """Whether a key, or an override of the command line, leaves a cell what it is."""
+    key = override.partition("=")[0].lstrip("+~")
+    return key in PLACE_KEYS or (key.startswith(PLACES) and key not in PLAYED_BY)
 
 
 def model_of(config: Config) -> str | None:
@@ -74,12 +110,13 @@ def published_number(
 ) -> tuple[float | None, list[str]]:
     """The number for the model that played a cell, and in what the cell differs from the one behind that number.
 
-    differs: of the cell, from the study's paper block. A number that is withheld may be None.
+    differs: of the cell, from the study's paper block. A number that is withheld may be None. An entry's models_differ
+    has, of some models, what the paper does with them and no key here does.
     """
-    models = entry.get("models") or {}
+    models, own = entry.get("models") or {}, (entry.get("models_differ") or {}).get(model)
     of_others = [phrase for phrase in differs if not phrase.startswith(f"{MODEL} is ")]
     if model is not None and column in models.get(model, {}).get(row, {}):
-        return models[model][row][column], of_others
+        return models[model][row][column], [*of_others, *([own] if own else [])]
     if column in (entry.get("cells") or {}).get(row, {}):
         return entry["cells"][row][column], list(differs)
     theirs = " or ".join(name for name, cells in models.items() if column in cells.get(row, {}))

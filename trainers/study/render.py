@@ -44,7 +44,8 @@ def draw(folder: StudyFolder, study: Study, numbers: Mapping[str, Any]) -> None:
             svgs.append((part, svg))
         drawn.append({"name": name, "table": table, "found": table_numbers,
                       "grid": grid(study, table_numbers, printed), "svgs": svgs,
-                      "source": beside.get("source"), "printed": bool(printed), "withheld": withheld})  # fmt: skip
+                      "source": beside.get("source"), "printed": bool(printed), "withheld": withheld,
+                      "labels_alone": labels_alone(folder, study, table_numbers)})  # fmt: skip
     for one in drawn:
         write_whole(folder.path / "tables" / f"{one['name']}.html", _page(study, folder, [one]))
     write_whole(folder.path / "report.html", _page(study, folder, drawn))
@@ -83,6 +84,16 @@ def comparable(
                 rows = reasons.setdefault(f"{task}: {phrase}", [])
                 rows += [] if row.title in rows else [row.title]
     return printed, reasons
+
+
+def labels_alone(folder: StudyFolder, study: Study, numbers: Mapping[str, Any]) -> list[str]:
+    """Titles of a table's rows that are, in some cell, trained on labels alone in place of explained answers."""
+    tasks, found = {column.split("/", 1)[0] for column in numbers["columns"]}, []
+    for row in map(study.row, numbers["cells"]):
+        cells = (Cell(study.run(row.run), numbers["cohort"], task, seed) for task in tasks for seed in study.seeds)
+        if any(row.name in (folder.done(cell) or {}).get("labels_alone", ()) for cell in cells):
+            found.append(row.title)
+    return found
 
 
 def _published(
