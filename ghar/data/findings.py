@@ -7,6 +7,7 @@ comes later: told at the discharge it would be the length of stay.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
@@ -53,6 +54,9 @@ LONGEST = 60  # letters of a result in words; remarks of laboratories go on for 
 FLUIDS = (MIMIC4, "hosp/d_labitems"), (MIMIC3, "d_labitems")
 # what a laboratory measures, among the vital signs, and the vessel of one draw, which is that of no other's values
 NO_VALUES = ("VITAL/glucose", "VITAL/ph", *SPECIMEN_TYPES)
+# of MIMIC's items, by label: indices of a serum's haemolysis, icterus and lipaemia, and raw counts of toxicology, which
+# are of the measurement and not of the patient
+OF_THE_MEASUREMENT = re.compile(r"[HIL]|(STX|UTX|HPE|PAN|EE)\d+")
 ITEMS, KINDS = "items", "admissions"  # files of `record_facts`
 TEXT, NUMBER = pl.String(), pl.Float64()
 ITEM_TYPES = {"code": TEXT, "unit": TEXT, "low": NUMBER, "high": NUMBER, "fluid": TEXT}
@@ -211,8 +215,10 @@ def _by_name(
     """
     newest: dict[tuple[int, str, str | None], tuple[tuple[datetime, datetime], int, str]] = {}
     for sample, code, number, text, unit, time, recorded in rows.iter_rows():
-        item = items.get(code) or Item(unit)
-        name = with_fluid(names.get(code) or code, item.fluid)
+        item, label = items.get(code) or Item(unit), names.get(code) or code
+        if OF_THE_MEASUREMENT.fullmatch(label):
+            continue
+        name = with_fluid(label, item.fluid)
         key, when = (sample, name, item.unit), (time, recorded)
         if key not in newest or newest[key][0] <= when:
             newest.pop(key, None)  # the place among other items is that of the newer one

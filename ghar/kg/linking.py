@@ -49,6 +49,7 @@ RESIDUAL = re.compile("^other (?!.*unspecified)", re.IGNORECASE)
 REFERENCE_COLUMNS = ("ontology_id", "ontology", "mondo_id")
 
 OPPOSITES = ("acute", "chronic")
+ACTS_ON = re.compile(r"\b(antagonist|agonist|blocker|inhibitor)s?\b", re.IGNORECASE)  # of a class of drugs
 ROOT = 6  # letters of a word that two words have in common when they mean the same thing
 HALF = 0.5  # of the words of a node's name, which a code whose parent leads to it has at least, and a residual code
 THIRD = 1 / 3  # of them, which a code has at least that leads to several nodes
@@ -308,6 +309,8 @@ def _link_ingredient(text: str, drugs: Mapping[str, int]) -> tuple[str, int] | N
 
 
 def _link_treatment(path: str, drugs: Mapping[str, int]) -> tuple[str, int] | None:
-    """By the drug in the last parts of a path, below its organ system and category."""
-    hits = (_link_ingredient(part, drugs) for part in reversed(path.split("|")[2:]))
+    """By the drug in the last parts of a path, below its organ system and category. A part that names what drugs act
+    on, as "thrombin inhibitor" or "serotonin antagonist", names none."""
+    parts = [part for part in reversed(path.split("|")[2:]) if not ACTS_ON.search(part)]
+    hits = (_link_ingredient(part, drugs) for part in parts)
     return next((hit for hit in hits if hit is not None), None)

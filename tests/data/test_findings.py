@@ -129,6 +129,22 @@ def test_of_two_items_of_one_name_the_newest_value_is_shown(charts: Path) -> Non
     )  # fmt: skip
 
 
+def test_indices_of_the_measurement_are_no_findings(charts: Path) -> None:
+    """Of the MIMIC-IV demo 67 of 245 records of a first day had "H 99 U (high)" or the like among their first values."""
+    rows = [
+        "5,1,90,50934,2150-01-02 05:00:00,2150-01-02 05:30:00,99,99,,0,10,",
+        "6,1,90,51737,2150-01-02 05:00:00,2150-01-02 05:30:00,-49,-49,,,,",
+        "7,1,90,51277,2150-01-02 05:00:00,2150-01-02 05:30:00,13.1,13.1,%,10.5,15.5,",
+    ]
+    with (charts / "hosp/labevents.csv").open("a") as table:
+        table.write("\n".join(rows) + "\n")
+    with (charts / "hosp/d_labitems.csv").open("a") as table:
+        table.write("50934,H,Blood\n51737,STX6,Blood\n51277,RDW,Blood\n")
+    cohort = read_mimic4(charts)
+    sample = with_findings(make_samples(cohort, "dec", leakage="strict")[1], cohort, charts)[0]
+    assert sample.history[0].values == ("Creatinine 2.4 mg/dL (high)", "RDW 13.1 %", "Glucose (urine) NEG.")
+
+
 def test_the_saturation_of_a_blood_gas_is_no_vital_sign(charts: Path) -> None:
     """Of 59 stays of the MIMIC-IV demo it was: 37% of venous blood read as the patient's oxygen saturation."""
     first, second = "2150-01-01 11:00:00", "2150-01-02 06:00:00"

@@ -155,6 +155,34 @@ def shown_codes(visit, style, newest):
     return [(kind, code) for kind in kinds for code in getattr(visit, kind)]
 
 
+@pytest.mark.parametrize(("budget", "text", "dropped"), [
+    # the older visit fits as a whole, or its diagnoses alone, or as many of them as have half of the budget
+    (99, "Visit 1 of 3 (2180-01-02): Conditions: a b; c. Medications: x.\nVisit 2 of 3 (2180-05-01): Medications: y.\n"
+         "Visit 3 of 3 (2180-09-01): Newest values: k 5; na 140; cl 99.", (0, 0)),
+    (27, "Visit 1 of 3 (2180-01-02): Conditions: a b; c.\nVisit 2 of 3 (2180-05-01): 1 left out.\n"
+         "Visit 3 of 3 (2180-09-01): Newest values: k 5.", (0, 4)),
+    (18, "Visit 3 of 3 (2180-09-01): Newest values: k 5; na 140; cl 99.", (2, 0)),
+])  # fmt: skip
+def test_measurements_of_a_first_day_do_not_push_out_all_diagnoses(
+    budget: int, text: str, dropped: tuple[int, int]
+) -> None:
+    """Of 69 records of MIMIC-IV's open demo with earlier diagnoses 42 showed none, at 800 tokens on the first day."""
+    visits = (
+        Visit(1, datetime(2180, 1, 2), ("C/a b", "C/c"), (), ("C/x",)),
+        Visit(2, datetime(2180, 5, 1), medications=("C/y",)),
+        Visit(3, datetime(2180, 9, 1), values=("k 5", "na 140", "cl 99")),
+    )
+    got = view(visits, "full", budget)
+    assert got.text == text and (got.dropped_visits, got.dropped_codes) == dropped
+
+
+@given(st.lists(VISIT, min_size=1, max_size=5), st.integers(9, 80))
+def test_diagnoses_and_measurements_keep_to_the_budget(visits: list[Visit], budget: int) -> None:
+    newest = Visit(9, datetime(2180, 9, 1), values=("k 5", "na 140 mmol", "cl 99"))
+    got = view([*visits, newest], "full", budget)
+    assert words(got.text) <= budget
+
+
 def test_a_newest_visit_without_codes_leaves_room_for_the_one_before():
     """As on a real chart before the first diagnosis of a stay: what is known of the patient stands in older visits."""
     visits = (*VISITS, Visit(3, datetime(2180, 9, 1)))

@@ -181,6 +181,10 @@ PINNED = {
         ("DRUG/500 ml bag : dextrose 5 % with heparin", "", "Heparin"),
         ("EICU_TREATMENT/cardiovascular|shock|vasopressors|norepinephrine > 0.1 mcg", "", "Norepinephrine"),
         ("EICU_TREATMENT/infectious diseases|cultures|cultures|blood", "cultures, blood", None),
+        # what a class of drugs acts on is none of them
+        ("EICU_TREATMENT/gastrointestinal|medications|antiemetic|serotonin antagonist", "", None),
+        ("EICU_TREATMENT/cardiovascular|vascular disorders|anticoagulants|thrombin inhibitor", "", None),
+        ("EICU_TREATMENT/cardiovascular|vascular disorders|thrombin inhibitor|argatroban", "", "Argatroban"),
         ("EICU_DIAGNOSIS/x|y|status epilepticus|s/p PTCA", "status epilepticus, s/p PTCA", "status epilepticus"),
         ("ICD9CM/5789", "GI bleeding", None),
         ("ICD10CM/I4891", "Unspecified atrial fibrillation", "atrial fibrillation (disease)"),

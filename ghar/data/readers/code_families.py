@@ -2,9 +2,10 @@
 
 MIMIC-III's dictionaries are of one year, its stays of twelve. Of the open demo 45 of 1,761 diagnoses have a code that
 was divided before that year, as 585 (chronic kidney disease) was into 585.1 to 585.9. Such a code means one of those
-that it was divided into, and its name says so. Of 506 procedures 2 have a code that was dropped, as 36.01 (angioplasty
-of one vessel) was. What it meant is not among its neighbours: it has the name of their residual code, "Other removal of
-coronary artery obstruction".
+that it was divided into. It has the name of the residual one, whose number ends in 0 or 9 and which says
+"unspecified" or "other": 348.8 was "Other conditions of brain", as 348.89 is, and not "Brain death", which 348.82 is.
+Of 506 procedures 2 have a code that was dropped, as 36.01 (angioplasty of one vessel) was. What it meant is not among
+its neighbours: it has the name of their residual code, "Other removal of coronary artery obstruction".
 
 Three codes of Staphylococcus aureus were narrowed: until 30 September 2008, before there were 038.12, 041.12 and 482.42
 for resistant ones, they were of any, and resistance was said by V09.0 beside them (ICD-9-CM, addenda of fiscal year
@@ -36,9 +37,8 @@ def earlier_titles(titles: pl.DataFrame) -> pl.DataFrame:
 def family_names(titles: pl.DataFrame, shortest: int) -> pl.DataFrame:
     """Name each code that `titles` lacks by the codes that begin with it.
 
-    titles: code ("ICD9CM/5851") and description. shortest: characters of the shortest code. Returns the same columns:
-    the names of the next finer codes, in their order, joined by "or"; of more than `LISTED` the one that says
-    unspecified, else the last, which is the residual one, and how many there are.
+    titles: code ("ICD9CM/5851") and description. shortest: characters of the shortest code. Returns the same columns,
+    with `family_name` of the next finer codes.
     """
     named = titles.unique("code", keep="first").sort("code")
     vocabulary, local = named["code"].str.extract("^([^/]*/)"), named["code"].str.replace("^[^/]*/", "")
@@ -52,17 +52,25 @@ def family_names(titles: pl.DataFrame, shortest: int) -> pl.DataFrame:
         return titles.clear()
     lacking = pl.concat(parts).join(named, on="code", how="anti")
     next_finer = lacking.filter(pl.col("length") == pl.col("length").min().over("code"))
-    families = next_finer.group_by("code", maintain_order=True).agg("description")
-    names = [family_name(one) for one in families["description"].to_list()]
+    families = next_finer.group_by("code", maintain_order=True).agg("local", "description")
+    numbers, texts = families["local"].to_list(), families["description"].to_list()
+    names = [family_name(list(zip(*family, strict=True))) for family in zip(numbers, texts, strict=True)]
     return families.with_columns(description=pl.Series(names, dtype=pl.String)).select(titles.columns)
 
 
-def family_name(names: Sequence[str]) -> str:
-    """The name of a code that was divided into codes of these names, in the order of their codes."""
-    if len(names) <= LISTED:
-        return " or ".join(names)
-    usual = next((name for name in names if "unspecified" in name.lower()), names[-1])
-    return f"{usual}, or another of {len(names)} kinds"
+def family_name(family: Sequence[tuple[str, str]]) -> str:
+    """Name a code that was divided into these: (number, name), in the order of their numbers.
+
+    It is the name of the residual one that says "unspecified", else of that which begins with "other": the others are
+    rarer, and may be much graver. Without one all names are joined by "or"; of more than `LISTED` the last stands for
+    all, and how many there are is written.
+    """
+    residual = [name for number, name in family if number[-1:] in ("0", "9")]
+    unspecified = [name for name in residual if "unspecified" in name.lower()]
+    if usual := unspecified or [name for name in residual if name.lower().startswith("other")]:
+        return usual[0]
+    names = [name for _, name in family]
+    return " or ".join(names) if len(names) <= LISTED else f"{names[-1]}, or another of {len(names)} kinds"
 
 
 def residual_names(codes: Iterable[str], titles: pl.DataFrame, shortest: int) -> pl.DataFrame:

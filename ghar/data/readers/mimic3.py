@@ -65,7 +65,7 @@ from ghar.data.readers.vitals import MIMIC_LABS, mimic_charts, vital_names, vita
 from ghar.progress import progress
 
 DIAGNOSIS, PROCEDURE = 3, 2  # characters of the shortest code
-VERSION = "mimic3-11"  # part of the cache key: raise it when a rule changes
+VERSION = "mimic3-12"  # part of the cache key: raise it when a rule changes
 TABLES = (
     "patients",
     "admissions",

@@ -164,12 +164,16 @@ CARDS: dict[str, TaskCard] = {
 def card_of(task: Task) -> TaskCard:
     """The card of a task by its name, or one made from its question and labels where it has none of its own.
 
-    A card of another number of labels than the task's, as a label file of the same name may have, is not used.
+    A card of another number of labels than the task's, as a label file of the same name may have, is not used. Labels
+    are numbered from 0: where the task's own are numbers, and others, its question ("1 to 7 for that many whole days")
+    would name other answers than the card, which keeps its own.
     """
     card = CARDS.get(task.name.replace("-", "_"))
     if card is None or len(card.meanings) != len(task.labels):
         return _made(task)
-    return card if task.name in TASKS else replace(card, description=task.question)
+    numbers = any(label.isdigit() for label in task.labels)
+    contradicts = numbers and task.labels != tuple(map(str, range(len(task.labels))))
+    return card if task.name in TASKS or contradicts else replace(card, description=task.question)
 
 
 def _made(task: Task) -> TaskCard:

@@ -36,7 +36,8 @@ def visit_list(
     compact: for small models: "disease a; drug b" of the newest visit, below one line of conditions for each older
     visit; no dates and no procedures, which cost tokens and carry no signal for such models.
     The oldest visits are left out first; only the newest visit that shows anything loses values and codes where it is
-    too long, from the end of its last list on. Where none of them fits it says how many were left out, and not that
+    too long, from the end of its last list on. Before a first diagnosis of the newest visit is known, the last one that
+    has diagnoses keeps them (`_below_diagnoses`). Where none of them fits it says how many were left out, and not that
     nothing was recorded. `count` must not shrink when a text grows. Raises BadInput when not even
     an empty visit fits.
     """
@@ -77,6 +78,8 @@ def fitted(
         return TextView(whole)
     dropped = bisect_left(range(1, len(visits)), True, key=lambda n: count(text(visits[n:])) <= budget) + 1
     place = _newest_shown(visits, style)
+    if style == "full" and (view := _below_diagnoses(visits, dropped, text, budget, count)) is not None:
+        return view
     if dropped <= place:
         return TextView(text(visits[dropped:]), dropped)
     view = _cut(visits, place, text, style, budget, count)
@@ -85,6 +88,41 @@ def fitted(
     if view is None:
         raise BadInput(f"A budget of {budget} tokens is too small for a visit without codes: raise the budget.")
     return view
+
+
+def _below_diagnoses(
+    visits: Sequence[Visit],
+    dropped: int,
+    text: Callable[[Sequence[Visit]], str],
+    budget: int,
+    count: Callable[[str], int],
+) -> TextView | None:
+    """A newest visit of measurements without a diagnosis, below the diagnoses of the last visit that has any and would
+    be among the first `dropped`; None where it is not so, or where nothing fits.
+
+    On its first day no diagnosis of a stay is known: all of the budget for laboratory values would show a patient
+    without an illness. The diagnoses have half of it at most, the newest visit the rest.
+    """
+    *earlier, newest = visits
+    place = next((n for n in range(len(earlier) - 1, -1, -1) if earlier[n].diagnoses), None)
+    if newest.diagnoses or not newest.values or place is None or place >= dropped:
+        return None
+    older, between = earlier[place], [_first(visit, 0) for visit in earlier[place + 1 :]]
+    known = _most(len(older.diagnoses), lambda n: count(text([_first(older, n)])) <= budget // 2)
+
+    def below(n: int) -> str:
+        return text([_first(older, known), *between, _first(newest, n)])
+
+    shown = _most(_size(newest), lambda n: count(below(n)) <= budget)
+    if not known or not shown:
+        return None
+    left_out = _size(older) - known + sum(map(_size, earlier[place + 1 :])) + _size(newest) - shown
+    return TextView(below(shown), place, left_out)
+
+
+def _most(size: int, fits: Callable[[int], bool]) -> int:
+    """The largest number up to `size` that fits, as all smaller ones do; 0 where none does."""
+    return size - bisect_left(range(size), True, key=lambda fewer: fits(size - fewer))
 
 
 def _newest_shown(visits: Sequence[Visit], style: str) -> int:
