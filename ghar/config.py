@@ -238,6 +238,11 @@ class EngineConfig:
         """Whether weights of ours answer, and not a server or an engine of the user's own: these only evaluate."""
         return self.kind in ("hf", "vllm")
 
+    @property
+    def untrainable(self) -> str:
+        """Why no training has an engine that does not load weights."""
+        return f"engine={self.kind} takes no weights: it plays evaluations; choose engine=hf to train."
+
 
 @dataclass(frozen=True)
 class EnvConfig:

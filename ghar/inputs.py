@@ -15,7 +15,13 @@ from ghar.llm.gguf import missing_gguf
 def missing(config: Config, training: bool = True) -> list[str]:
     """A sentence for every file, folder and library that is not there. training: whether the teacher is asked too."""
     elsewhere = isinstance(config.plan, str)  # planned for a machine that is not this one
-    return [*_files(config, training), *(() if elsewhere else _libraries(config, training))]
+    wrong = [*_files(config, training), *(() if elsewhere else _libraries(config, training))]
+    return list(dict.fromkeys([*_engine(config, training), *wrong]))
+
+
+def _engine(config: Config, training: bool) -> Iterator[str]:
+    if training and not config.engine.loads_weights:
+        yield config.engine.untrainable
 
 
 def _files(config: Config, training: bool) -> Iterator[str]:
@@ -27,7 +33,7 @@ def _files(config: Config, training: bool) -> Iterator[str]:
         places["trainer.warmup.teacher"] = config.trainer.warmup.teacher
         places["system.pruned_by"] = getattr(config.system, "pruned_by", None)  # read for SFT alone
     for key, place in places.items():
-        if key in MODELS and place is not None and (wrong := missing_gguf(place)):
+        if key in MODELS and place is not None and (wrong := missing_gguf(place, key)):
             yield wrong
         if place is None or (key in MODELS and not _local(place)):
             continue

@@ -111,9 +111,16 @@ def shape_of(config: Config) -> ModelShape | None:
             tie_word_embeddings=True,
         ))  # fmt: skip
     try:
-        return shaped(AutoConfig.from_pretrained(model_path(config)))
+        described = AutoConfig.from_pretrained(model_path(config)).get_text_config()
     except (OSError, ValueError):
         return None
+    try:
+        return shaped(described)
+    except (AttributeError, ValueError) as error:
+        raise BadInput(
+            f"model.path={model.path} is a {described.model_type}, a family whose shape GHAR cannot read ({error}): "
+            "choose another model."
+        ) from None
 
 
 def shaped(hf_config: Any) -> ModelShape:
@@ -124,7 +131,7 @@ def shaped(hf_config: Any) -> ModelShape:
     head = empty.get_output_embeddings()
     linear = [m for m in empty.modules() if isinstance(m, torch.nn.Linear) and m is not head]
     size = getattr(hf_config, "head_dim", None) or hf_config.hidden_size // hf_config.num_attention_heads
-    heads = hf_config.num_key_value_heads or hf_config.num_attention_heads
+    heads = getattr(hf_config, "num_key_value_heads", None) or hf_config.num_attention_heads
     return ModelShape(
         weights=sum(p.numel() for p in empty.parameters()),
         linear=sum(m.weight.numel() for m in linear),

@@ -22,7 +22,7 @@ from ghar.config import Config
 from ghar.device import GIB, Device, planned_for, this_device
 from ghar.envs import system as systems
 from ghar.envs.records import Records
-from ghar.envs.system import WORDS, DemoPretraining, System
+from ghar.envs.system import WORDS, DemoPretraining, Reader, System
 from ghar.errors import BadInput
 from ghar.heap import release_memory
 from ghar.llm.tensor_parallel import check_gpus, check_shape
@@ -41,7 +41,7 @@ from ghar.trainers.memory import (
     without_teacher,
 )
 from ghar.trainers.pass_sizes import Packing, Sizes, rl_packing, row_of, sft_packing
-from ghar.trainers.probe import PROBED, EpisodeCounts, encoding_of, probe, probe_variants
+from ghar.trainers.probe import PROBED, EpisodeCounts, encoding_of, probe, probe_variants, reader_without_weights
 from ghar.trainers.rl.settings import needs_reference, trained_share
 from ghar.trainers.speed import Speed, measure
 from ghar.trainers.stages import evaluated_variants, further_stages, needs_warm_up
@@ -124,7 +124,8 @@ def make_plan(config: Config, gpus: tuple[int, Device] | None = None) -> Plan:
     built = systems.build(records)
     if not built.agents:
         raise BadInput(f"system {built.name} has no agents, so there is nothing to train and to plan.")
-    system = table_of(built, records)
+    reader = reader_without_weights(config, shape)
+    system = table_of(built, records).read_by(reader)
     counted, variants = probe(system, config, shape), probe_variants(system, config, shape)
     held = _resident_memory()
     speed = measure(config, shape, counted) if gpus is None else None
@@ -134,9 +135,9 @@ def make_plan(config: Config, gpus: tuple[int, Device] | None = None) -> Plan:
     asked = config if needs_warm_up(system, config) else without_teacher(config)
     memory, likely = (
         {name: sum(parts.values()) for name, parts in estimate(asked, shape, processes, on=on, sizes=sizes).items()}
-        for sizes in (BOUNDS, probed_sizes(system, config, shape, processes, counted, variants, packed))
+        for sizes in (BOUNDS, probed_sizes(system, config, shape, processes, counted, variants, packed, reader))
     )
-    phases = tuple(phases_of(system, config, counted, speed, memory, processes, variants))
+    phases = tuple(phases_of(system, config, counted, speed, memory, processes, variants, reader))
     device, free = (on.kind, free_memory(on.kind)) if gpus is None else (on.name, on.memory)
     copied = checkpoint_copy(config, shape, processes)
     if on.kind == "cpu" and copied and likely["rl"] + copied <= free:  # else it is written at once, without a copy
@@ -176,12 +177,14 @@ def probed_sizes(
     counted: EpisodeCounts,
     variants: Mapping[str, EpisodeCounts],
     packed: Packings,
+    reader: Reader = WORDS,
 ) -> Sizes:
-    """Passes and batches as large as the probes make them. packed: of `counted`, see `packings`."""
+    """Passes and batches as large as the probes make them. packed: of `counted`, see `packings`; reader: who reads
+    what is learned, and how much of it at a time."""
     ids, (sft, rl) = encoding_of(config), packed
     learned = [sft] if needs_warm_up(system, config) else []
     for name in further_stages(system, config):
-        pairs = _spread(system.training.stages[name](WORDS).train)
+        pairs = _spread(system.training.stages[name](reader).train)
         rows = [(row_of(ids.prompt(prompt), ids.text(reply), ids.weight),) for prompt, reply, *_ in pairs]
         learned.append(sft_packing(rows, config, processes, _reads_trees(shape)))
     passes = [packing.largest for packing in learned if packing is not None]
@@ -219,10 +222,12 @@ def phases_of(
     memory: dict[str, float],
     processes: int,
     variants: Mapping[str, EpisodeCounts] | None = None,
+    reader: Reader = WORDS,
 ) -> list[PlanPhase]:
     """One after the other, as trainers/recipe.py walks through them. Without a speed there are no seconds.
 
     variants: episodes of variants that are not played as the teacher plays, by name; the others are `counted`.
+    reader: who reads what stages learn.
     """
     base, warmup, rl = config.trainer.base, config.trainer.warmup, config.trainer.rl
     cases, call = system.cases, counted.tokens / max(counted.calls, 1)
@@ -248,7 +253,7 @@ def phases_of(
         add("sft", 0, warmup.epochs * samples * (1 + rehearsed) * taught, memory["sft"])
     evaluated = evaluated_variants(system, config)
     for name in further_stages(system, config):
-        examples = system.training.stages[name](WORDS)
+        examples = system.training.stages[name](reader)
         tokens, valid = (_tokens(config, pairs) for pairs in (examples.train, examples.valid))
         epochs = examples.epochs or warmup.epochs
         add(name, 0, epochs * tokens, memory["sft"], passes=4 * epochs * valid)  # every quarter of an epoch

@@ -14,7 +14,7 @@ import torch
 
 from ghar.config import Config
 from ghar.envs.play import play, stage_of
-from ghar.envs.system import System, Variant
+from ghar.envs.system import WORDS, Reader, System, Variant
 from ghar.episode import Episode
 from ghar.llm.policy import Policy
 from ghar.trainers.dry_run import DryRun, Encoding, Ids
@@ -114,24 +114,40 @@ def _texts(episode: Episode, weight: float) -> tuple[Row, ...]:
     return tuple(row_of(part.prompt_ids, part.token_ids, weight) for part in parts if part.token_ids)
 
 
+def tokenizer_of(config: Config) -> Any:
+    """The model's own tokenizer, its chat template frozen; None where it has none yet."""
+    if config.model.kind != "pretrained":
+        return None
+    from transformers import AutoTokenizer
+
+    from ghar.llm.chat_template import freeze
+    from ghar.llm.models import model_path
+
+    path, tokenizer = model_path(config), None
+    with suppress(OSError, ValueError):
+        tokenizer = AutoTokenizer.from_pretrained(path)
+    if tokenizer is not None:
+        freeze(tokenizer, config.model.template_arguments, config.model.system_message, path)
+    return tokenizer
+
+
+def reader_without_weights(config: Config, shape: ModelShape) -> Reader:
+    """Who will read the system's prompts, which are cut by it: the model's tokenizer where it has one already."""
+    from ghar.trainers.base import TokenCount
+
+    tokenizer = tokenizer_of(config)
+    return WORDS if tokenizer is None else Reader(TokenCount(tokenizer), shape.reach, None, tokenizer)
+
+
 def encoding_of(config: Config) -> Encoding:
     """Ids by the model's own tokenizer, its chat template included, where it has one already; else of words."""
-    if config.model.kind == "pretrained":
-        from transformers import AutoTokenizer
-
-        from ghar.llm.chat_template import freeze
-        from ghar.llm.models import model_path
+    if (tokenizer := tokenizer_of(config)) is not None:
         from ghar.llm.tokens import encode_prompt
 
-        path, tokenizer = model_path(config), None
-        with suppress(OSError, ValueError):
-            tokenizer = AutoTokenizer.from_pretrained(path)
-        if tokenizer is not None:
-            freeze(tokenizer, config.model.template_arguments, config.model.system_message, path)
-            return Encoding(
-                lambda text: tuple(encode_prompt(tokenizer, text)),
-                lambda text: tuple(tokenizer.encode(text, add_special_tokens=False)),
-            )
+        return Encoding(
+            lambda text: tuple(encode_prompt(tokenizer, text)),
+            lambda text: tuple(tokenizer.encode(text, add_special_tokens=False)),
+        )
     numbers: dict[str, int] = {}
 
     def words(text: str) -> Ids:

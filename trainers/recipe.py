@@ -186,19 +186,23 @@ def _in_folder(config: Config, make_workers: MakeWorkers) -> None:
 
 def _train(config: Config, folder: RunFolder, resumed: bool, make_workers: MakeWorkers) -> None:
     """All phases, in every process."""
+    with given_back(folder, resumed):
+        _train_phases(config, folder, resumed, make_workers)
+
+
+def _train_phases(config: Config, folder: RunFolder, resumed: bool, make_workers: MakeWorkers) -> None:
     start = time.monotonic()
     records = Records(config)
-    with given_back(folder, resumed):
-        system = main_first(lambda: systems.build(records))
-        require_agents(system)
-        on_main(lambda: ask_gate(config, lambda: system.origin.credentialed))  # once more, of what has been read
-        table = main_first(lambda: table_of(system, records))
-        for name in config.eval.variants or ():
-            table.variant(name)  # before hours of training, not after
-        if may_skip_warm_up(config) and config.trainer.warmup.teacher != "scripted" and needs_warm_up(table, config):
-            on_main(lambda: check_machine(config))  # with its teacher
-        on_main(lambda: hold_data(folder, data_print(system, records)))
-        on_main(lambda: hold_schedule(folder, config.trainer.rl))
+    system = main_first(lambda: systems.build(records))
+    require_agents(system)
+    on_main(lambda: ask_gate(config, lambda: system.origin.credentialed))  # once more, of what has been read
+    table = main_first(lambda: table_of(system, records))
+    for name in config.eval.variants or ():
+        table.variant(name)  # before hours of training, not after
+    if may_skip_warm_up(config) and config.trainer.warmup.teacher != "scripted" and needs_warm_up(table, config):
+        on_main(lambda: check_machine(config))  # with its teacher
+    on_main(lambda: hold_data(folder, data_print(system, records)))
+    on_main(lambda: hold_schedule(folder, config.trainer.rl))
     logger, seconds = _logger(config, system, folder), {"data": time.monotonic() - start}
     run = TrainingRun(records, system, table, folder, logger, resumed, seconds)
     on_main(lambda: print(banner(config, system)))

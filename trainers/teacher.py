@@ -121,7 +121,9 @@ def teaching(config: Config, system: System[Any], student: tuple[Any, Any] | Non
         return
     if name != "scripted":
         if name != config.model.path:
-            model, tokenizer = load_pretrained(model_path(config, name), config.model.dtype)
+            model, tokenizer = load_pretrained(
+                model_path(config, name), config.model.dtype, key="trainer.warmup.teacher"
+            )
         else:
             model, tokenizer = student or load_configured(config)
         if config.engine.kind == "vllm":

@@ -32,7 +32,7 @@ def make_engine(config: Config, model: Any, tokenizer: Any) -> AnyEngine:
     if engine.kind == "hf":
         return HFEngine(model, tokenizer, engine.max_batch)
     if not engine.loads_weights:
-        raise BadInput(f"engine={engine.kind} takes no weights: it plays evaluations; choose engine=hf to train.")
+        raise BadInput(engine.untrainable)
     check_installed()
     check_gpus(engine.shared_by)
     from ghar.llm.vllm import VLLMEngine

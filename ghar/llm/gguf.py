@@ -19,6 +19,7 @@ from ghar.errors import BadInput
 from ghar.seal import sound
 from ghar.storage import new_folder
 
+KEY = "model.path"  # that names a model, where no other does
 PACKAGE = "package:"
 ENDING = ".gguf"
 FORM = 1  # of what is kept; another number makes it again
@@ -27,27 +28,28 @@ HOW = {  # what to install for a package, with the reader of its format
 }
 
 
-def find_gguf(path: str) -> Path | None:
+def find_gguf(path: str, key: str = KEY) -> Path | None:
     """The GGUF file that a model's name stands for: a file, the only one in a folder, one in a package. None for models
-    of another kind. BadInput for a package that is not installed, and for a folder with several."""
+    of another kind. BadInput, of the key that has the name, for a package that is not installed, and for a folder with
+    several."""
     if path.startswith(PACKAGE):
-        return _only(_package(path.removeprefix(PACKAGE)), path)
+        return _only(_package(path.removeprefix(PACKAGE), key), path, key)
     place = Path(path)
     if path.endswith(ENDING) and place.is_file():
         return place
     if place.is_dir() and not (place / "config.json").is_file() and any(place.glob(f"*{ENDING}")):
-        return _only(place, path)
+        return _only(place, path, key)
     return None
 
 
-def missing_gguf(path: str) -> str | None:
-    """What is to be installed before `path` can be read; None where nothing is."""
+def missing_gguf(path: str, key: str = KEY) -> str | None:
+    """What is to be installed before `path`, the value of `key`, can be read; None where nothing is."""
     try:
-        file = find_gguf(path)
+        file = find_gguf(path, key)
     except BadInput as error:
         return str(error)
     if file is not None and importlib.util.find_spec("gguf") is None:
-        return f"model.path={path} is a GGUF file, and the package that reads them is not installed: pip install gguf."
+        return f"{key}={path} is a GGUF file, and the package that reads them is not installed: pip install gguf."
     return None
 
 
@@ -67,19 +69,19 @@ def local_model(path: str, cache: Path) -> str:
     return str(folder)
 
 
-def _package(name: str) -> Path:
+def _package(name: str, key: str) -> Path:
     spec = importlib.util.find_spec(name) if name.isidentifier() else None
     if spec is None or not spec.submodule_search_locations:
         how = HOW.get(name, f"install it, or name a folder that holds a {ENDING} file")
-        raise BadInput(f"model.path={PACKAGE}{name} needs the Python package {name}, which is not installed: {how}.")
+        raise BadInput(f"{key}={PACKAGE}{name} needs the Python package {name}, which is not installed: {how}.")
     return Path(next(iter(spec.submodule_search_locations)))
 
 
-def _only(folder: Path, path: str) -> Path:
+def _only(folder: Path, path: str, key: str) -> Path:
     files = sorted(folder.glob(f"*{ENDING}"))
     if len(files) != 1:
         count = "no GGUF file" if not files else f"{len(files)} GGUF files"
-        raise BadInput(f"model.path={path} holds {count}: name one file.")
+        raise BadInput(f"{key}={path} holds {count}: name one file.")
     return files[0]
 
 

@@ -95,6 +95,12 @@ def check_facts(model: Any, tokenizer: Any, facts: ModelFacts, path: str) -> Non
     """
     if not facts.ends:
         raise BadInput(f"{path} names no token that ends a reply (eos_token): choose another model.")
+    embedded = model.get_input_embeddings().num_embeddings
+    if tokenizer.vocab_size > embedded:
+        raise BadInput(
+            f"{path} has a tokenizer of {tokenizer.vocab_size:,} tokens and a model of {embedded:,}: it holds files of "
+            "two models; copy it again."
+        )
     try:
         reference, made, padded = _tried(model, tokenizer, facts)
     except (TypeError, AttributeError, ValueError, IndexError, NotImplementedError) as error:

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from ghar.config import Config
 from ghar.errors import BadInput
 from ghar.llm.adapter import base_of, find_base, with_adapter
 from ghar.llm.chat_template import freeze
 from ghar.llm.demo_model import build_model, build_tokenizer
-from ghar.llm.gguf import local_model
+from ghar.llm.gguf import KEY, local_model
 from ghar.llm.model_facts import check_facts, read_facts
 from ghar.privacy import HOW_TO_DOWNLOAD
 
@@ -24,11 +25,13 @@ def load_pretrained(
     arguments: Mapping[str, Any] | None = None,
     system: str | None = None,
     base: str | None = None,
+    key: str = KEY,
 ) -> tuple[Any, Any]:
     """Model and tokenizer of transformers from a folder or hub name, with their facts and a frozen chat template.
 
     arguments, system: what the template is frozen with; base: where the base of an adapter's folder may be, besides
-    the place that the folder names. BadInput when they cannot be loaded, or not be served.
+    the place that the folder names; key: that names it, for the sentence. BadInput when they cannot be loaded, or not
+    be served.
     """
     from ghar.llm import import_transformers  # noqa: F401
 
@@ -42,10 +45,10 @@ def load_pretrained(
         model = _load_network(path, dtype, base)
     except BadInput:  # a ValueError, and a sentence of its own
         raise
-    except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
+    except (OSError, ValueError, LookupError, RuntimeError, SafetensorError) as error:  # a copy that was broken off
+        reason = (str(error).splitlines() or [""])[0] or type(error).__name__
         raise BadInput(
-            f"model.path={path} cannot be loaded ({reason}): give a folder that holds the model{HOW_TO_DOWNLOAD}."
+            f"{key}={path} cannot be loaded ({reason}): give a folder that holds the model{HOW_TO_DOWNLOAD}."
         ) from None
     freeze(tokenizer, arguments, system, path)
     facts = read_facts(model, tokenizer)
@@ -68,7 +71,13 @@ def _load_network(path: str, dtype: str, base: str | None) -> Any:
     # torch's own attention has no soft cap on its scores
     capped = getattr(config.get_text_config(), "attn_logit_softcapping", None)
     how = {"attn_implementation": "eager"} if capped else {}
-    return AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype), **how)
+    model, about = AutoModelForCausalLM.from_pretrained(
+        path, dtype=getattr(torch, dtype), output_loading_info=True, **how
+    )
+    if missing := sorted(about["missing_keys"]):  # transformers would draw them at random
+        others = f" and {len(missing) - 1} more" if missing[1:] else ""
+        raise ValueError(f"it lacks the weights {missing[0]}{others}")
+    return model
 
 
 def _in_dtype(model: Any, dtype: str) -> Any:

@@ -130,7 +130,7 @@ def test_of_two_items_of_one_name_the_newest_value_is_shown(charts: Path) -> Non
 
 
 def test_indices_of_the_measurement_are_no_findings(charts: Path) -> None:
-    """Of the MIMIC-IV demo 67 of 245 records of a first day had "H 99 U (high)" or the like among their first values."""
+    """Of the MIMIC-IV demo 67 of 245 records of a first day had "H 99 U (high)" or the like among their values."""
     rows = [
         "5,1,90,50934,2150-01-02 05:00:00,2150-01-02 05:30:00,99,99,,0,10,",
         "6,1,90,51737,2150-01-02 05:00:00,2150-01-02 05:30:00,-49,-49,,,,",

@@ -103,7 +103,7 @@ def test_a_file_that_is_no_gguf_is_refused(tmp_path: Path) -> None:
 def test_a_run_says_what_is_missing_before_anything_is_loaded(monkeypatch: Any) -> None:
     from ghar.launch.entry import load
 
-    monkeypatch.setattr("ghar.inputs.missing_gguf", lambda path: "SENTENCE" if path == NAME else None)
+    monkeypatch.setattr("ghar.inputs.missing_gguf", lambda path, key: "SENTENCE" if path == NAME else None)
     assert "SENTENCE" in missing(load(["scale=laptop"]))
 
 

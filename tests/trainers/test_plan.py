@@ -10,23 +10,25 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import LlamaConfig
+from transformers import GPT2Config, LlamaConfig, MambaConfig
 
 from ghar.config import Zero
 from ghar.device import GIB, Device, planned_for
 from ghar.envs import system as systems
 from ghar.envs.records import Records
+from ghar.envs.system import WORDS
 from ghar.errors import BadInput
 from ghar.inputs import missing
 from ghar.launch.entry import load
 from ghar.llm.models import load_configured
 from ghar.llm.tokens import encode_prompt
 from ghar.trainers import memory
+from ghar.trainers.base import reader_of
 from ghar.trainers.evaluation.evaluate import table_of
 from ghar.trainers.memory import checkpoint_copy, estimate, fitted, shape_of, shaped
 from ghar.trainers.pass_sizes import Sizes, rl_packing, row_of, sft_packing
 from ghar.trainers.plan import PlanPhase, disk_of, longest_played, make_plan, packings, phases_of, probed_sizes, show
-from ghar.trainers.probe import EpisodeCounts, encoding_of, probe_variants
+from ghar.trainers.probe import EpisodeCounts, encoding_of, probe_variants, reader_without_weights
 from ghar.trainers.speed import Speed, measure, of_all_layers
 from tests.llm.families import saved
 from tests.running import run_python
@@ -194,6 +196,48 @@ def test_prompts_are_counted_in_the_models_chat_template(tmp_path: Path) -> None
     assert list(ids.text("It is.")) == tokenizer.encode("It is.", add_special_tokens=False) and ids.weight == 1
     with pytest.raises(BadInput, match="does not read"):
         encoding_of(replace(config, model=replace(config.model, template_arguments={"unknown": True})))
+
+
+def test_prompts_are_cut_as_training_cuts_them(tmp_path: Path) -> None:
+    """By tokens: cut by words, EHR-RAG's labels on MIMIC-IV's demo had 26,000 tokens an example for 4,500."""
+    words = ["system=ehr_rag", "data=demo_long_small", "task=labels", "model=pretrained", "env.history_tokens=300",
+             f"model.path={saved('smollm2', tmp_path)}", "model.max_length=500", f"data.cache={tmp_path}",
+             "eval.variants=[label_sft]", "trainer.rl.updates=0"]  # fmt: skip
+    config = load(words)
+    model, tokenizer = load_configured(config)
+    records, shape = Records(config), shape_of(config)
+    assert shape is not None
+    system, reader = table_of(systems.build(records), records), reader_without_weights(config, shape)
+    assert reader.context == reader_of(tokenizer, model).context
+    pairs, ids = system.training.stages["label_sft"](reader).train, encoding_of(config)
+    assert pairs == system.training.stages["label_sft"](reader_of(tokenizer, model)).train
+    longest = max(len(ids.prompt(prompt)) + len(ids.text(reply)) for prompt, reply, *_ in pairs)
+    by_words = system.training.stages["label_sft"](WORDS).train
+    assert longest < max(len(ids.prompt(prompt)) for prompt, *_ in by_words)
+    planned = phases_of(system, config, COUNTED, SPEED, {"sft": 1.0}, 1, reader=reader)
+    [labels] = [phase for phase in planned if phase.name == "label_sft"]
+    epochs = system.training.stages["label_sft"](reader).epochs
+    assert epochs and labels.trained <= epochs * len(pairs) * longest
+
+
+def test_a_family_whose_shape_is_unknown_is_refused_by_name(tmp_path: Path) -> None:
+    for kind, own in (("gpt2", GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=64)), ("mamba", MambaConfig())):
+        own.save_pretrained(tmp_path / kind)
+    words = ["model=pretrained", f"model.path={tmp_path}/gpt2"]
+    assert shape_of(load(words)).cached == 2 * 2 * 16  # type: ignore[union-attr]  # as many keys as heads
+    with pytest.raises(BadInput, match=r"model.path=.*mamba is a mamba, a family whose shape GHAR cannot read"):
+        shape_of(load([words[0], f"model.path={tmp_path}/mamba"]))
+
+
+def test_an_engine_that_takes_no_weights_is_refused_before_anything_is_trained() -> None:
+    config = load(["engine=api", "model=pretrained", "model.path=m@http://127.0.0.1:9/v1"])
+    assert missing(config)[0] == "engine=api takes no weights: it plays evaluations; choose engine=hf to train."
+    assert not any("takes no weights" in one for one in missing(config, training=False))
+
+
+def test_what_is_missing_names_its_key() -> None:
+    [told] = missing(load(["trainer.warmup.teacher=package:no_such"]))
+    assert told.startswith("trainer.warmup.teacher=package:no_such needs the Python package no_such")
 
 
 def test_seconds_of_a_few_layers_are_drawn_out_to_all() -> None:

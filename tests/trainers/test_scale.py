@@ -113,6 +113,8 @@ def test_a_run_begins_with_it(
         else:
             run = {"train": train, "evaluate": evaluate}[command]
             run(load([*words, "eval.variants=[ghar_base]"]))
+    if command == "train":  # nothing was kept: the corrected command goes on there
+        assert not (tmp_path / "run" / "config.yaml").exists() and not (tmp_path / "run" / "ledger.jsonl").exists()
     out = capsys.readouterr().out
     assert out.count("scale=demo is made for the demo's small model") == 1
     assert ("trainer.warmup.lr" in out) == (command == "train")

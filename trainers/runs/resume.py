@@ -91,12 +91,14 @@ def open_run(config: Config) -> tuple[RunFolder, bool] | None:
 
 @contextmanager
 def given_back(folder: RunFolder, resumed: bool) -> Iterator[None]:
-    """A run that is refused before it has done anything leaves its folder to the next one, mended."""
+    """A run that is refused before it has kept anything leaves its folder to the next one, mended."""
     try:
         yield
     except BadInput:
-        if not resumed and rank() == 0:
+        kept = folder.path / "checkpoints"
+        if not resumed and rank() == 0 and not (kept.is_dir() and any(kept.iterdir())):
             folder.remove("config.yaml")
+            folder.remove(ledger.LEDGER)
         raise
 
 
