@@ -76,12 +76,17 @@ def write_report(folder: Path, about: ReportStyle | None = None) -> Path:
     summary, rows = run.summary(), run.metrics()
     if summary is None and not rows and not run.episode_names():
         raise BadInput(f"{folder} holds no summary.json, metrics.jsonl or episodes: name the folder of a run")
-    content = _content(run, summary or {}, rows, about or ReportStyle())
+    content = _content(run, summary or {}, rows, _style(about or ReportStyle(), summary or {}))
     html = pages("ghar.metrics", "templates").get_template("report.html").render(content)
     path = folder / "report.html"
     # A model may reply with half a surrogate pair, which UTF-8 has no bytes for.
     write_whole(path, html.encode("utf-8", "replace").decode())
     return path
+
+
+def _style(about: ReportStyle, summary: Mapping[str, Any]) -> ReportStyle:
+    """The style about the variant that the summary compares with others, where its own main one was not played."""
+    return about if about.main in (summary.get("policies") or {}) else replace(about, main=summary.get("main"))
 
 
 def _content(

@@ -15,11 +15,13 @@ from ghar.data.cohort import Cohort
 from ghar.data.tasks.order_check import GROUPS, OrderGraph, OrderQuestion, build_order_questions
 from ghar.data.tasks.splits import Splits
 from ghar.envs.records import Records
+from ghar.envs.system import build
 from ghar.errors import BadInput
 from ghar.kg.contraindications import contraindications
 from ghar.kg.graph import KnowledgeGraph, build_graph
 from ghar.kg.names import shared_words
 from ghar.launch.entry import load
+from ghar.trainers.evaluation.evaluate import main_of
 
 pytestmark = pytest.mark.slow
 
@@ -192,3 +194,26 @@ def test_neither_drug_nor_patient_nor_many_contraindications_tell_the_answer(eic
     scale = StandardScaler().fit([numbers(q) for q in train])
     model = LogisticRegression().fit(scale.transform([numbers(q) for q in train]), [q.label for q in train])
     assert abs(model.score(scale.transform([numbers(q) for q in test]), [q.label for q in test]) - 0.5) < 0.04
+
+
+@pytest.mark.parametrize(("name", "title", "folder"), [
+    ("eicu", "eICU demo", "eicu-crd-demo-2.0.1"), ("mimic4", "MIMIC-IV demo", "mimic-iv-demo-2.2"),
+    ("mimic3", "MIMIC-III demo", "mimic-iii-demo-1.4"),
+])  # fmt: skip
+def test_the_page_has_the_counts_of_the_demos(
+    name: str, title: str, folder: str, shared_data: Path, tmp_path: Path
+) -> None:
+    subset = shared_data / "kg" / "primekg-subset"
+    config = load([
+        "+experiment=order_check", f"data={name}", f"data.root={shared_data / folder}", f"run_dir={tmp_path}",
+        f"kg.path={subset / 'merged_kg_12col.csv.gz'}", f"kg.references={subset / 'txgnn_mondo_references.csv.gz'}",
+    ])  # fmt: skip
+    system = build(Records(config))
+    assert main_of(system, ["usual", "lexical", "scripted"]) == "scripted"  # the report is of no baseline before it
+    counts = system.report.counts
+    groups = ", ".join(f"{counts[f'test questions, {group}']}" for group in ("name", "word", "none", "parent"))
+    columns = ("stays that can be asked", "patients that can be asked", "conditions with a contraindication",
+               "candidate drugs", "training questions", "validation questions", "test questions")  # fmt: skip
+    numbers = " | ".join(f"{counts[column]:,}" for column in columns)
+    page = (Path(__file__).resolve().parents[2] / "docs" / "order-check.md").read_text()
+    assert f"| {title} | {numbers} ({groups}) |" in page

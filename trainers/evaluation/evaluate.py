@@ -353,10 +353,12 @@ def title_of(variant: Variant, stage: str) -> str:
 
 
 def main_of(system: System[Any], rows: Iterable[str]) -> str:
-    """Choose the row that others are compared with: the main variant, else the first that a language model plays."""
+    """Choose the row that others are compared with: the main variant, else the first that a language model plays, else
+    the teacher's, and not a baseline that stands before it."""
     names = list(rows)
     played = [name for name in names if system.asks_model(system.variants[name])]
-    return system.main if system.main in names else [*played, *names][0]
+    taught = [name for name in names if system.variants[name].who == system.training.teacher]
+    return system.main if system.main in names else [*played, *taught, *names][0]
 
 
 def _is_base(variant: Variant, main: Variant) -> bool:
