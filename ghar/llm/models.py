@@ -71,9 +71,8 @@ def _load_network(path: str, dtype: str, base: str | None) -> Any:
     # torch's own attention has no soft cap on its scores
     capped = getattr(config.get_text_config(), "attn_logit_softcapping", None)
     how = {"attn_implementation": "eager"} if capped else {}
-    model, about = AutoModelForCausalLM.from_pretrained(
-        path, dtype=getattr(torch, dtype), output_loading_info=True, **how
-    )
+    load: Any = AutoModelForCausalLM.from_pretrained  # with this option it returns two
+    model, about = load(path, dtype=getattr(torch, dtype), output_loading_info=True, **how)
     if missing := sorted(about["missing_keys"]):  # transformers would draw them at random
         others = f" and {len(missing) - 1} more" if missing[1:] else ""
         raise ValueError(f"it lacks the weights {missing[0]}{others}")

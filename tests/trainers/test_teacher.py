@@ -36,7 +36,7 @@ def test_the_model_that_training_starts_from_teaches_itself_without_a_second_cop
 ) -> None:
     system: Any = SimpleNamespace(name="own", origin=GENERATED, training=Training())
     student, other = (object(), object()), (object(), object())
-    monkeypatch.setattr("ghar.trainers.teacher.load_pretrained", lambda path, dtype: other)
+    monkeypatch.setattr("ghar.trainers.teacher.load_pretrained", lambda path, dtype, key: other)
     monkeypatch.setattr("ghar.trainers.teacher.load_configured", lambda config: pytest.fail("it is loaded again"))
     monkeypatch.setattr("ghar.llm.hf.HFEngine", lambda *of: SimpleNamespace(of=of))
     for name, used in (("mine", student), ("another", other)):

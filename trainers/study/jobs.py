@@ -284,7 +284,7 @@ def _keep(
         "seconds": round(seconds, 1), "phases": summary.get("time"), "memory_gb": summary.get("memory_gb"),
         "commit": commit(), "samples": key_of(config), "fingerprint": fingerprint(samples),
         "overrides": shop.overrides(cell), "model_path": model_of(config),
-        "differs": {row: [*told, *([LABELS_ALONE] if row in unexplained else [])] for row, told in differs.items()},
+        "differs": {row: [*why, *([LABELS_ALONE] if row in unexplained else [])] for row, why in differs.items()},
         "labels_alone": unexplained,
     })  # fmt: skip
 

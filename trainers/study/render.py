@@ -88,12 +88,12 @@ def comparable(
 
 def labels_alone(folder: StudyFolder, study: Study, numbers: Mapping[str, Any]) -> list[str]:
     """Titles of a table's rows that are, in some cell, trained on labels alone in place of explained answers."""
-    tasks, found = {column.split("/", 1)[0] for column in numbers["columns"]}, []
+    tasks, titles = {column.split("/", 1)[0] for column in numbers["columns"]}, []
     for row in map(study.row, numbers["cells"]):
         cells = (Cell(study.run(row.run), numbers["cohort"], task, seed) for task in tasks for seed in study.seeds)
         if any(row.name in (folder.done(cell) or {}).get("labels_alone", ()) for cell in cells):
-            found.append(row.title)
-    return found
+            titles.append(row.title)
+    return titles
 
 
 def _published(

@@ -108,16 +108,16 @@ def _below_diagnoses(
     if newest.diagnoses or not newest.values or place is None or place >= dropped:
         return None
     older, between = earlier[place], [_first(visit, 0) for visit in earlier[place + 1 :]]
-    known = _most(len(older.diagnoses), lambda n: count(text([_first(older, n)])) <= budget // 2)
+    diagnoses = _most(len(older.diagnoses), lambda n: count(text([_first(older, n)])) <= budget // 2)
 
     def below(n: int) -> str:
-        return text([_first(older, known), *between, _first(newest, n)])
+        return text([_first(older, diagnoses), *between, _first(newest, n)])
 
-    shown = _most(_size(newest), lambda n: count(below(n)) <= budget)
-    if not known or not shown:
+    items = _most(_size(newest), lambda n: count(below(n)) <= budget)
+    if not diagnoses or not items:
         return None
-    left_out = _size(older) - known + sum(map(_size, earlier[place + 1 :])) + _size(newest) - shown
-    return TextView(below(shown), place, left_out)
+    left_out = _size(older) - diagnoses + sum(map(_size, earlier[place + 1 :])) + _size(newest) - items
+    return TextView(below(items), place, left_out)
 
 
 def _most(size: int, fits: Callable[[int], bool]) -> int:
