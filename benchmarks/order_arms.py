@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ghar.envs.system import System
     from ghar.metrics.rows import Row
 
-OPENED, PLAYED = 900, 240
+OPENED, PLAYED = 1140, 72
 ROOT = Path(__file__).resolve().parents[1]
 SFT = ("model.lora_rank=null", "trainer.warmup.batch=8", "trainer.warmup.lr=1.0e-4", "trainer.rl.updates=0")
 LABEL = "label_sft"
