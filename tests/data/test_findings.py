@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -49,6 +49,16 @@ def charts(tmp_path: Path, write_tables: Callable[..., Path]) -> Path:
 
 def text_of(sample: Sample, budget: int = 10**6) -> str:
     return visit_list(sample, str, style="full", budget=budget, count=len).text
+
+
+def sample_with(charts: Path, rows: Sequence[str], items: str) -> Sample:
+    """The first sample once these rows stand in labevents and in d_labitems."""
+    with (charts / "hosp/labevents.csv").open("a") as table:
+        table.write("\n".join(rows) + "\n")
+    with (charts / "hosp/d_labitems.csv").open("a") as table:
+        table.write(items)
+    cohort = read_mimic4(charts)
+    return with_findings(make_samples(cohort, "dec", leakage="strict")[1], cohort, charts)[0]
 
 
 def test_what_is_known_at_the_prediction_is_shown(charts: Path) -> None:
@@ -118,12 +128,7 @@ def test_of_two_items_of_one_name_the_newest_value_is_shown(charts: Path) -> Non
         "7,1,90,51478,2150-01-02 05:00:00,2150-01-02 05:30:00,,,,,,POS.",
         "8,1,90,50931,2150-01-02 05:00:00,2150-01-02 05:30:00,104,104,mg/dL,,,",
     ]
-    with (charts / "hosp/labevents.csv").open("a") as table:
-        table.write("\n".join(rows) + "\n")
-    with (charts / "hosp/d_labitems.csv").open("a") as table:
-        table.write("50811,Hemoglobin,Blood\n51222,Hemoglobin,Blood\n50931,Glucose,Blood\n")
-    cohort = read_mimic4(charts)
-    sample = with_findings(make_samples(cohort, "dec", leakage="strict")[1], cohort, charts)[0]
+    sample = sample_with(charts, rows, "50811,Hemoglobin,Blood\n51222,Hemoglobin,Blood\n50931,Glucose,Blood\n")
     assert sample.history[0].values == (
         "Creatinine 2.4 mg/dL (high)", "Glucose 104 mg/dL", "Hemoglobin 12.3 g/dL", "Glucose (urine) NEG.",
     )  # fmt: skip
@@ -136,12 +141,7 @@ def test_indices_of_the_measurement_are_no_findings(charts: Path) -> None:
         "6,1,90,51737,2150-01-02 05:00:00,2150-01-02 05:30:00,-49,-49,,,,",
         "7,1,90,51277,2150-01-02 05:00:00,2150-01-02 05:30:00,13.1,13.1,%,10.5,15.5,",
     ]
-    with (charts / "hosp/labevents.csv").open("a") as table:
-        table.write("\n".join(rows) + "\n")
-    with (charts / "hosp/d_labitems.csv").open("a") as table:
-        table.write("50934,H,Blood\n51737,STX6,Blood\n51277,RDW,Blood\n")
-    cohort = read_mimic4(charts)
-    sample = with_findings(make_samples(cohort, "dec", leakage="strict")[1], cohort, charts)[0]
+    sample = sample_with(charts, rows, "50934,H,Blood\n51737,STX6,Blood\n51277,RDW,Blood\n")
     assert sample.history[0].values == ("Creatinine 2.4 mg/dL (high)", "RDW 13.1 %", "Glucose (urine) NEG.")
 
 

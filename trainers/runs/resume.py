@@ -98,7 +98,7 @@ def given_back(folder: RunFolder, resumed: bool) -> Iterator[None]:
         kept = folder.path / "checkpoints"
         if not resumed and rank() == 0 and not (kept.is_dir() and any(kept.iterdir())):
             folder.remove("config.yaml")
-            folder.remove(ledger.LEDGER)
+            (folder.path / ledger.LEDGER).unlink(missing_ok=True)
         raise
 
 
