@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ghar.llm.constraint import allowed_tokens
+from ghar.trainers.rl.fast.tree_mask import TreeMask, blocks_of
 from ghar.trainers.rl.trajectory import Array, Row
 
 LEAST_SHARED = 64  # tokens; for less a mask of its own does not pay
@@ -144,7 +145,7 @@ def collate(rows: Sequence[Row], device: torch.device, trees: Sequence[int] = ()
         allowed=torch.tensor(padded, device=device) if width else None,
         restricted=torch.tensor([bool(ids) for ids in allowed], dtype=torch.bool, device=device),
         place=None if seen is None else torch.as_tensor(place, device=device),
-        seen=None if seen is None else torch.as_tensor(seen, device=device),
+        seen=None if seen is None else _mask(torch.as_tensor(seen, device=device), [tree.paths for tree in written]),
     )
 
 
@@ -180,6 +181,13 @@ def _look(seen: Array, paths: Sequence[Array]) -> None:
         seen[np.ix_(path[new], path[~new])] = True
         seen[np.ix_(path[new], path[new])] = np.tri(int(new.sum()), dtype=bool)
         written = max(written, int(path[-1]) + 1) if new.any() else written
+
+
+def _mask(seen: Tensor, trees: Sequence[Sequence[Array]]) -> Tensor:
+    """What each token sees; on a processor attention goes by its blocks."""
+    if seen.device.type != "cpu":
+        return seen
+    return TreeMask.of(seen, [block for i, paths in enumerate(trees) for block in blocks_of(paths, i)])
 
 
 def allowed_ids(row: Row) -> list[tuple[int, ...]]:
