@@ -75,8 +75,7 @@ def _row_seconds(
         model.finetune, model.lora_rank or 0, critic=model.critic, detach=True, reference=False,
         checkpointing=config.deepspeed.checkpointing,
     )  # fmt: skip
-    ids, logp = np.full(length, 3, np.int64), np.zeros(length, np.float32)
-    several = [Row(i, 0, length - reply, ids, logp, (), agent=0, role=0, trainable=True) for i in range(rows)]
+    several = _rows_apart(rows, length, reply)
     actor = ActorCritic(_layers_of(config, shape, layers), how)
 
     def train() -> None:
@@ -84,6 +83,13 @@ def _row_seconds(
         (scores.logp.sum() + scores.values.sum()).backward()
 
     return _best(train), _best(lambda: actor.evaluate(several, rows * length))
+
+
+def _rows_apart(rows: int, length: int, reply: int) -> list[Row]:
+    """So many rows that begin differently: of rows alike, what they share would be read once."""
+    logp = np.zeros(length, np.float32)
+    texts = [np.array([i, *[3] * (length - 1)], np.int64) for i in range(rows)]
+    return [Row(i, 0, length - reply, ids, logp, (), agent=0, role=0, trainable=True) for i, ids in enumerate(texts)]
 
 
 def _step_seconds(config: Config, shape: ModelShape, layers: int, length: int, batch: int) -> tuple[float, float]:

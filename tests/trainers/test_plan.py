@@ -29,7 +29,7 @@ from ghar.trainers.memory import checkpoint_copy, estimate, fitted, shape_of, sh
 from ghar.trainers.pass_sizes import Sizes, rl_packing, row_of, sft_packing
 from ghar.trainers.plan import PlanPhase, disk_of, longest_played, make_plan, packings, phases_of, probed_sizes, show
 from ghar.trainers.probe import EpisodeCounts, encoding_of, probe_variants, reader_without_weights
-from ghar.trainers.speed import Speed, measure, of_all_layers
+from ghar.trainers.speed import Speed, _row_seconds, measure, of_all_layers
 from tests.llm.families import saved
 from tests.running import run_python
 from tests.trainers.test_activation_memory import architecture
@@ -252,6 +252,23 @@ def test_seconds_of_a_few_layers_are_drawn_out_to_all() -> None:
     assert of_all_layers(seconds, 2, 6, shape) == (pytest.approx(70), pytest.approx(5)) and timed == [2, 6]
     assert of_all_layers(seconds, 30, 30, shape) == (70, 5) and timed[2:] == [30]
     assert of_all_layers(seconds, 2, 1, replace(shape, layers=1)) == (12, 5)
+
+
+def test_timed_rows_are_read_each_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of rows alike a tree would read one: eight times the speed that there is."""
+    read: list[int] = []
+
+    def timed_once(work: Any) -> float:
+        hook = torch.nn.modules.module.register_module_forward_pre_hook(
+            lambda module, given: read.append(given[0].numel()) if isinstance(module, torch.nn.Embedding) else None
+        )
+        work()
+        hook.remove()
+        return 1.0
+
+    monkeypatch.setattr("ghar.trainers.speed._best", timed_once)
+    _row_seconds(load([]), TINY, 2, rows=8, length=128, reply=4)
+    assert read == [8 * 128] * 2  # trained on and read
 
 
 def test_a_sampled_token_is_timed_on_more_weights_than_a_processor_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
