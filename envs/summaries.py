@@ -34,7 +34,17 @@ TRIVIAL = {MEDQA: (USUAL,), SUMMARY: (LEAD,)}  # the variants that `with_usual` 
 
 
 def summary_cases(records: Records, reader: Reader) -> Splits[Case]:
-    """The texts within env.history_tokens as `reader` counts: the last words are left out where one is too long."""
+    """The texts within env.history_tokens as `reader` counts: the last words are left out where one is too long; with
+    what they mention of the run's graph."""
+    return _cases(records, reader, records.mentions.topics_in)
+
+
+def plain_summary_cases(records: Records, reader: Reader) -> Splits[Case]:
+    """The same for a system without a graph."""
+    return _cases(records, reader, lambda text: ())
+
+
+def _cases(records: Records, reader: Reader, topics: Callable[[str], tuple[str, ...]]) -> Splits[Case]:
     task, budget = records.texts.task, records.config.env.history_tokens
     closed = records.provenance().credentialed
 
@@ -42,7 +52,7 @@ def summary_cases(records: Records, reader: Reader) -> Splits[Case]:
         return tuple(
             Case(
                 one.sample_id, one.subject_id, one.subject_id, cut_text(one.text.source, budget, reader.count),
-                records.mentions.topics_in(one.text.source), task, one.label, one.text, credentialed=closed,
+                topics(one.text.source), task, one.label, one.text, credentialed=closed,
             )
             for one in samples
         )  # fmt: skip

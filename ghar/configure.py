@@ -115,7 +115,9 @@ def nearest(word: str, valid: Sequence[str]) -> str | None:
 
     def likeness(name: str) -> float:
         whole = difflib.SequenceMatcher(None, word, name).ratio()
-        last = difflib.SequenceMatcher(None, word.rpartition(".")[2], name.rpartition(".")[2]).ratio()
+        own, other = word.rpartition(".")[2], name.rpartition(".")[2]
+        short = other == "".join(part[:1] for part in own.split("_"))  # lr of learning_rate
+        last = 1.0 if short else difflib.SequenceMatcher(None, own, other).ratio()
         return (whole + last) / 2
 
     best = max(valid, key=likeness, default=None)

@@ -337,6 +337,7 @@ def test_a_users_system_has_keys_and_rules_of_its_own(own_system: str) -> None:
     assert config.system.name == own_system and getattr(config.system, "searches", None) == 4
     for override, named in (
         ("system.searches=0", "system.searches is 0 but must be a whole number at least 1."),
+        ("trainer.rl.learning_rate=1", "There is no key trainer.rl.learning_rate: did you mean trainer.rl.lr?"),
         ("system.serches=1", "There is no key system.serches: did you mean system.searches?"),
         ("system.searches=9", "system.searches is too high: lower it."),
     ):

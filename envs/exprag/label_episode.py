@@ -55,7 +55,11 @@ class LabelEpisodes:
         reply: Reply = yield self._predict(case, ranked, evidence)
         stays = " ".join(str(passage.ident) for passage in ranked.passages)
         step = ReasoningStep(asked, f"stays {stays or 'none'}", bool(ranked.passages), evidence=evidence.text)
-        return Prediction(reply.value, (step,))
+        return Prediction(self.label_of(reply), (step,))
+
+    def label_of(self, reply: Reply) -> int | None:
+        """The label that a reply names."""
+        return reply.value
 
     def _predict(self, case: Case[None], ranked: Evidence, evidence: Evidence) -> Act:
         task, experience = case.task, self.describe(ranked, evidence, case.task.labels, self.spec.words)

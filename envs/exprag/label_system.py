@@ -9,7 +9,7 @@ from typing import Any
 
 from ghar.data.readers.notes import Notes
 from ghar.data.tasks.splits import Splits
-from ghar.envs.exprag.baselines import label_pairs, right_label
+from ghar.envs.exprag.baselines import RightReply, label_pairs, right_label
 from ghar.envs.exprag.episode import ExpragSpec, play_exprag
 from ghar.envs.exprag.label_episode import LABEL_ROLES, LabelEpisodes
 from ghar.envs.exprag.report_corpus import ReportCorpus
@@ -30,7 +30,8 @@ class Experience:
     """What a label's own room knows of it.
 
     corpus: of experience, `noun` in the report's counts. cases: cut to what a reader takes. rule: answers without a
-    language model. sources: texts that the experience is made of. episodes: makes them, of a spec.
+    language model. sources: texts that the experience is made of. episodes: makes them, of a spec. reply: the right
+    one. row: what an episode adds to a report.
     """
 
     corpus: ReportCorpus
@@ -39,6 +40,8 @@ class Experience:
     rule: Callable[[Act], str]
     sources: tuple[Notes, ...] = ()
     episodes: Callable[[ExpragSpec], LabelEpisodes] = LabelEpisodes
+    reply: RightReply = right_label
+    row: Callable[[Episode, Any, Variant], dict[str, Any]] = label_row
 
 
 def build_label_system(records: Records, settings: Settings, experience: Experience) -> System[Any]:
@@ -68,7 +71,7 @@ def build_label_system(records: Records, settings: Settings, experience: Experie
         ),
         report=Reporting(
             listed=LISTED,
-            row=label_row,
+            row=experience.row,
             counts=records.counts() | {f"{experience.noun} that are experience": len(corpus.index), **read},
             comparisons=PAIRS,
         ),
@@ -88,7 +91,7 @@ def check_label_settings(settings: Settings, task: str) -> None:
 
 
 def _label_pairs(experience: Experience, alone: Variant, epochs: int, reader: Reader) -> SftExamples:
-    return label_pairs(alone.spec.episode, experience.cases(reader), right_label, epochs)
+    return label_pairs(alone.spec.episode, experience.cases(reader), experience.reply, epochs)
 
 
 def _reward(eta: float, episode: Episode, case: Any) -> EpisodeReward:

@@ -54,6 +54,11 @@ def label_row(episode: Episode, case: Case[None], variant: Variant) -> dict[str,
     return {"experience": {**experience, "options": options}}
 
 
+def text_row(episode: Episode, case: Case[Any], variant: Variant) -> dict[str, Any]:
+    """`experience` of a text that was written: nothing was chosen."""
+    return {"experience": {**_looked_up(episode).as_dict(), "options": []}}
+
+
 class _LookedUp:
     """What an episode looked up: the ranked stays, the queries, and the pieces that its answer rests on; and what of
     them the last prompt said."""

@@ -57,7 +57,7 @@ def read_any(path: Path) -> pl.DataFrame:
         raise BadInput(f"{path} is empty; {FORMS}.") from None
     except (pl.exceptions.PolarsError, OSError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise BadInput(f"{path} is not a readable csv, csv.gz or parquet file ({reason}).") from None
+        raise BadInput(f"{path} is not a readable csv, csv.gz or parquet file ({reason}); {FORMS}.") from None
     return rows
 
 

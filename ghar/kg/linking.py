@@ -155,7 +155,10 @@ def _references(path: Path, graph: KnowledgeGraph) -> References:
     try:
         table = pl.read_csv(path, infer_schema=False, glob=False)
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise BadInput(f"{path} is not a readable csv or csv.gz file ({str(error).splitlines()[0]}).") from None
+        reason, columns = str(error).splitlines()[0], ", ".join(REFERENCE_COLUMNS)
+        raise BadInput(
+            f"{path} is not a readable csv or csv.gz file ({reason}): kg.references must name one with {columns}."
+        ) from None
     missing = [c for c in REFERENCE_COLUMNS if c not in table.columns]
     if missing:
         raise BadInput(f"{path} lacks the column {missing[0]}; it needs {', '.join(REFERENCE_COLUMNS)}.")

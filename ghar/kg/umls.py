@@ -144,7 +144,8 @@ def _bare(code: str) -> str:
 def _read(path: Path, fields: Mapping[int, str]) -> pl.LazyFrame:
     """The wanted fields of a file as text, "" where nothing stands; read when collected."""
     if not path.is_file():
-        raise BadInput(f"{path}: no such file; a UMLS folder holds {' and '.join(NEEDED)}.")
+        files = " and ".join(NEEDED)
+        raise BadInput(f"{path}: no such file; kg.path must name a graph's table, or a folder of UMLS with {files}.")
     try:
         rows = pl.scan_csv(path, separator="|", has_header=False, infer_schema=False, quote_char=None, glob=False)
         columns = rows.collect_schema().names()

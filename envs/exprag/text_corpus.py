@@ -1,0 +1,64 @@
+"""Training texts of a file as experience: examination questions (exam.py), or clinical texts with summaries
+(summary.py). They have no codes, so they are ranked by text alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ghar.data.readers.notes import Notes
+from ghar.data.tasks.samples import TextSample
+from ghar.envs.exprag.corpus import encoder_of, finder_of, ranker_encoder
+from ghar.envs.exprag.report_corpus import ReportCorpus
+from ghar.envs.exprag.report_texts import rank_by_text, text_scores
+from ghar.envs.exprag.settings import Settings
+from ghar.envs.records import Records
+from ghar.errors import BadInput
+from ghar.retrieval.reports import KINDS, ReportQuery, build_reports, entries_of
+
+Words = Callable[[TextSample[Any]], str]
+
+
+@dataclass(frozen=True)
+class TextRoles:
+    """What of a training text serves what: `ranked` is compared with who asks, `searched` has the pieces that are
+    found, and `shown` stands for it."""
+
+    ranked: Words
+    searched: Words
+    shown: Words
+
+
+def corpus_of_texts(records: Records, settings: Settings, roles: TextRoles) -> ReportCorpus:
+    """The training texts as reports, numbered from 0 in the order of their patients, or of their lines where a file
+    names none. No one is offered a text of the own patient, or the own text."""
+    splits, encoder = records.texts.splits, encoder_of(records.config)
+    train = sorted(splits.train, key=lambda one: one.subject_id)
+    ids, subjects = np.arange(len(train)), np.array([one.subject_id for one in train], np.int64)
+    never = np.zeros(len(ids), np.int64)
+
+    def notes(words: Words) -> Notes:
+        texts = [words(one) for one in train]
+        return Notes(ids, subjects, never, texts, {}, generated=False, credentialed=records.provenance().credentialed)
+
+    index = build_reports(ids, subjects, never, {kind: entries_of([()] * len(ids), kind) for kind in KINDS})
+    scores = text_scores(index, notes(roles.ranked), ranker_encoder(settings, encoder))
+    asking, labels = _asking((*train, *splits.valid, *splits.test)), dict(enumerate(one.label for one in train))
+    ranker, finder = partial(rank_by_text, index, scores), finder_of(settings, encoder)
+    return ReportCorpus(
+        index, notes(roles.searched), asking, ranker, finder, lambda number: roles.shown(train[number]), labels
+    )
+
+
+def _asking(samples: Sequence[TextSample[Any]]) -> dict[str, ReportQuery]:
+    return {one.sample_id: ReportQuery(one.subject_id, None, ((), (), ())) for one in samples}
+
+
+def check_ranker(settings: Settings, noun: str) -> None:
+    """BadInput for a ranker by codes."""
+    if settings.ranker not in ("text", "uniform"):
+        raise BadInput(f"system.ranker={settings.ranker} reads codes, and {noun} have none: leave it out.")
