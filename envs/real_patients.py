@@ -72,6 +72,13 @@ def early_no_numbers(data: DataConfig, system: str) -> str | None:
     return _no_numbers(system) if lacks_grades(data) else None
 
 
+def labels_teach(records: Records) -> bool:
+    """Whether the warm-up learns labels, or summaries by clinicians, where a rule would teach. Of texts also where a
+    model would teach itself: whatever it writes is right, and it would learn to repeat itself."""
+    teacher = records.config.trainer.warmup.teacher
+    return teacher == SCRIPTED or (records.asks_summaries and teacher == records.config.model.path)
+
+
 def without_rules(made: System[Any], records: Records, labels: Callable[[Reader], SftExamples]) -> System[Any]:
     """`made` for real patients: its rules refuse, tables do not list them, and a scripted teacher becomes label-only
     SFT on the pairs of `labels`. Unchanged for generated patients."""
@@ -84,7 +91,7 @@ def _without_rules(made: System[Any], records: Records, labels: Callable[[Reader
     refused = rule_refusals(made.name, made.variants, made.listed, made.fixed)
     fixed: Mapping[str, Callable[[], Policy]] = {name: partial(_raise, reason) for name, reason in reasons.items()}
     own = made.training
-    examples = partial(_labelled, labels) if records.config.trainer.warmup.teacher == SCRIPTED else None
+    examples = partial(_labelled, labels) if labels_teach(records) else None
     training = Training(examples=own.examples or examples, stages=own.stages, shaping=own.shaping, texts=own.texts)
     decisions = partial(_raise, _no_numbers(made.name)) if made.truth.decisions is not None else None
     return replace(

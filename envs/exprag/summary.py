@@ -20,7 +20,7 @@ from ghar.envs.exprag.rows import text_row
 from ghar.envs.exprag.settings import Settings
 from ghar.envs.exprag.text_corpus import TextRoles, check_ranker, corpus_of_texts
 from ghar.envs.exprag.variants import MAIN
-from ghar.envs.real_patients import SCRIPTED
+from ghar.envs.real_patients import labels_teach
 from ghar.envs.records import Records
 from ghar.envs.rollout import Corpus
 from ghar.envs.summaries import plain_summary_cases, right_reply, with_summaries
@@ -52,7 +52,7 @@ def build_summaries(records: Records, settings: Settings) -> System[SummarisedTe
         row=text_row,
     )
     made = build_label_system(records, settings, experience)
-    if records.config.trainer.warmup.teacher == SCRIPTED:  # the rule writes what others have
+    if labels_teach(records):  # the rule writes what others have
         made = made.adapt(lambda one: _with_references(one, experience))
     return with_summaries(made, records.config.reward.eta, made.variants["direct"].spec)
 

@@ -18,6 +18,7 @@ from ghar.envs.case import Case
 from ghar.envs.play import play, stage_of
 from ghar.envs.records import Records
 from ghar.envs.summaries import cut_text, summary_numbers
+from ghar.envs.system import WORDS as READER
 from ghar.envs.system import build, words
 from ghar.episode import Act, Completion
 from ghar.errors import BadInput
@@ -191,8 +192,6 @@ def test_the_first_words_of_a_text_are_a_row_without_a_model(name: str, tmp_path
 
 
 def test_the_pairs_of_sft_are_texts_and_their_references(tmp_path: Path) -> None:
-    from ghar.envs.system import WORDS as READER
-
     system = build(Records(config_of(tmp_path, "system=ghar", "env.prompts=full")))
     assert system.training.examples is not None
     prompt, reply, choices, _ = system.training.examples(READER).train[0]
@@ -217,3 +216,15 @@ def test_a_training_from_texts_to_a_report(tmp_path: Path) -> None:
     assert main["n"] == 2 and main["failures"] == 0 and 0 <= main["rouge_l"][0] <= 1 and 0 <= main["sari"][0] <= 1
     assert set(summary["policies"]) == {"label_sft", "ghar_rl"} and summary["trained_on"]["episodes"] == 4
     assert "rouge_l" in (tmp_path / "run" / "report.html").read_text()
+
+
+@pytest.mark.parametrize("name", ["ghar", "exprag", "comparators"])
+def test_a_model_does_not_learn_from_its_own_summaries(name: str, tmp_path: Path) -> None:
+    """Whatever it writes counts as right: references teach, but for a teacher of another name."""
+    own = (f"system={name}", "model=pretrained", "model.path=org/small", "scale=laptop")
+    system = build(Records(config_of(tmp_path, *own)))
+    assert system.training.examples is not None
+    replies = [one.reply for one in system.training.examples(READER).train]
+    assert replies == [case.reads.summary for case in system.cases.train]
+    other = build(Records(config_of(tmp_path, *own, "trainer.warmup.teacher=org/large")))
+    assert other.training.examples is None
