@@ -7,9 +7,11 @@ the reference is told by ROUGE, SARI and BLEU in rows and numbers, and by ROUGE-
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
+
+import numpy as np
 
 from ghar.data.tasks.question_files import MEDQA
 from ghar.data.tasks.samples import TextSample
@@ -24,13 +26,15 @@ from ghar.llm.policy import FunctionPolicy
 from ghar.metrics.bootstrap import mean_interval
 from ghar.metrics.policy import policy_summary
 from ghar.metrics.rows import Row, patients_of
+from ghar.retrieval.sparse import words as words_of
 from ghar.rewards.compose import EpisodeReward
 from ghar.rewards.outcome import with_likeness
 
 LIKENESS = ("rouge_1", "rouge_2", "rouge_l", "sari", "bleu_4")
 OF_LABELS = ("usual", "label_patients", "other_patients")  # counts of answers that a text has not
-LEAD = "lead"  # the trivial baseline: the first words of a text as its summary
-TRIVIAL = {MEDQA: (USUAL,), SUMMARY: (LEAD,)}  # the variants that `with_usual` and `with_summaries` add, by task
+LEAD = "lead"  # a trivial baseline: the first words of a text as its summary
+NEAREST = "nearest"  # another one: the summary of the training text that is most like it
+TRIVIAL = {MEDQA: (USUAL,), SUMMARY: (LEAD, NEAREST)}  # variants that `with_usual` and `with_summaries` add, by task
 
 
 def summary_cases(records: Records, reader: Reader) -> Splits[Case]:
@@ -81,9 +85,38 @@ def cut_text(text: str, budget: int, count: Callable[[str], int]) -> str:
 def with_summaries(made: System[Any], eta: float, direct: object) -> System[Any]:
     """`made`, whose episodes end with a text, rewarded and measured by its likeness to the reference.
 
-    direct: `Variant.spec` of a summary of the text alone, which the variant `lead` plays without a model.
+    direct: `Variant.spec` of a summary of the text alone, which `lead` and `nearest` play without a model.
     """
-    return made.adapt(lambda one: _with_summaries(_with_lead(one, direct), eta))
+    return made.adapt(lambda one: _with_summaries(_with_lead(_with_nearest(one, direct), direct), eta))
+
+
+def _with_nearest(made: System[Any], direct: object) -> System[Any]:
+    variant = Variant(NEAREST, "Summary of the most similar text", direct, NEAREST)
+    return made.with_trivial(variant, FunctionPolicy(NearestSummary(made.cases.train)))
+
+
+@dataclass(frozen=True, eq=False)
+class NearestSummary:
+    """Copies the summary of the training text of another patient that is most like the text, by TF-IDF: what manner
+    and subject are worth, without a word about the text itself."""
+
+    train: Sequence[Case[SummarisedText]]
+
+    def __call__(self, act: Act) -> str:
+        """The first of equal ones."""
+        case: Case[SummarisedText] = act.facts["case"]
+        vectorizer, matrix = self._index
+        likeness = (matrix @ vectorizer.transform([case.reads.source]).T).toarray()[:, 0]
+        others = np.array([one.subject_id != case.subject_id for one in self.train])
+        return self.train[int(np.where(others, likeness, -1.0).argmax())].reads.summary
+
+    @cached_property
+    def _index(self) -> tuple[Any, Any]:
+        from sklearn.feature_extraction.text import TfidfVectorizer
+
+        options: dict[str, Any] = {"analyzer": words_of}  # scikit-learn's types allow no function
+        vectorizer = TfidfVectorizer(**options)
+        return vectorizer, vectorizer.fit_transform(case.reads.source for case in self.train)
 
 
 def _with_lead(made: System[Any], direct: object) -> System[Any]:

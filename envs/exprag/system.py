@@ -15,7 +15,7 @@ from ghar.envs.exprag.settings import Settings
 from ghar.envs.exprag.summary import build_summaries
 from ghar.envs.exprag.variants import spec_of, variants
 from ghar.envs.records import Records
-from ghar.envs.summaries import LEAD
+from ghar.envs.summaries import TRIVIAL
 from ghar.envs.system import WORDS, System
 
 
@@ -38,7 +38,7 @@ def variant_names(config: Config, settings: Settings) -> tuple[str, ...]:
     if config.task.name.startswith(PREFIX):
         return tuple(question_variants(config, settings, WORDS))
     own = tuple(variants(spec_of(config, settings), LabelEpisodes))
-    return (LEAD, *own) if config.task.name == SUMMARY else own
+    return (*TRIVIAL[SUMMARY], *own) if config.task.name == SUMMARY else own
 
 
 def role_names(config: Config, settings: Settings) -> tuple[str, ...]:

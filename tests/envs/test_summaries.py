@@ -17,7 +17,7 @@ from ghar.data.tasks.summary_files import SummarisedText, read_summary_set, read
 from ghar.envs.case import Case
 from ghar.envs.play import play, stage_of
 from ghar.envs.records import Records
-from ghar.envs.summaries import cut_text, summary_numbers
+from ghar.envs.summaries import cut_text, summary_numbers, written
 from ghar.envs.system import WORDS as READER
 from ghar.envs.system import build, words
 from ghar.episode import Act, Completion
@@ -228,3 +228,18 @@ def test_a_model_does_not_learn_from_its_own_summaries(name: str, tmp_path: Path
     assert replies == [case.reads.summary for case in system.cases.train]
     other = build(Records(config_of(tmp_path, *own, "trainer.warmup.teacher=org/large")))
     assert other.training.examples is None
+
+
+def test_the_nearest_summary_is_copied_from_another_patient(tmp_path: Path) -> None:
+    """Two of ten diseases' notes are alike but for the patient; a training text does not copy its own patient's."""
+    config = config_of(tmp_path, "system=ghar")
+    system = build(Records(config))
+    nearest, train = system.variant("nearest"), system.cases.train
+    for cases in (system.cases.test, train):
+        played = play(stage_of(system, nearest, config), cases, system.fixed["nearest"](), seed=0, title="")
+        for episode, case in zip(played, cases, strict=True):
+            others = {one.reads.summary for one in train if one.subject_id != case.subject_id}
+            assert written(episode) in others and not system.asks_model(nearest)
+    disease = case.reads.source.partition(",")[0].removeprefix("Seen for ")
+    alike = [one for one in train if one.subject_id != case.subject_id and disease in one.reads.source]
+    assert not alike or disease in written(episode)
