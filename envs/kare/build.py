@@ -66,7 +66,7 @@ class BuildInputs:
     """What the graph is built around.
 
     sets: concepts of the training samples. nodes: code of a concept -> node of the biomedical graph. drugs: concept ->
-    name of the drug that it is an order of (`drugs_of`). prompts: of the expert (`ghar.envs.kare.graph.from_engine`).
+    name of the drug that it is an order of (`_drugs`). prompts: of the expert (`ghar.envs.kare.graph.from_engine`).
     """
 
     sets: ConceptSets
@@ -78,7 +78,7 @@ class BuildInputs:
 def visit_inputs(records: Records) -> BuildInputs:
     """The codes of the training patients' visits, and the cohort's coding system."""
     sets = concept_sets(records.splits.train, records.name_of, _coding(records))
-    return BuildInputs(sets, records.links.nodes, drugs_of(records))
+    return BuildInputs(sets, records.links.nodes, _drugs(records))
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,7 +202,7 @@ def _coding(records: Records) -> list[str]:
     return codes.filter(kinds_of(codes).is_not_null())["code"].to_list()
 
 
-def drugs_of(records: Records) -> dict[str, str]:
+def _drugs(records: Records) -> dict[str, str]:
     """Concept name on a real chart -> name of the drug that its node is, which the facts are of. Orders and treatments
     name forms, lines and brands: the eICU demo has 458 linked names of orders for 143 drugs. Empty for generated
     patients, for UMLS, and for groups of codes (data.codes), whose nodes are those of some of their members."""
@@ -210,12 +210,12 @@ def drugs_of(records: Records) -> dict[str, str]:
         return {}
     nodes, graph = records.links.nodes, records.primekg
     drug = graph.types.index("drug") if "drug" in graph.types else -1
-    drugs: dict[str, set[str]] = {}
+    drugs_of: dict[str, set[str]] = {}
     for code in _coding(records):
         node = nodes.get(code, -1)
         own = concept_name(graph.names[node]) if node >= 0 and graph.type[node] == drug else ""
-        drugs.setdefault(concept_name(records.name_of(code)), set()).add(own)
-    return {name: next(iter(own)) for name, own in sorted(drugs.items()) if len(own) == 1 and "" not in own}
+        drugs_of.setdefault(concept_name(records.name_of(code)), set()).add(own)
+    return {name: next(iter(own)) for name, own in sorted(drugs_of.items()) if len(own) == 1 and "" not in own}
 
 
 def _clusters(build: _Build, before: Path, graphs: ConceptGraphs) -> Path:
