@@ -76,7 +76,7 @@ class BuildInputs:
 
 
 def visit_inputs(records: Records) -> BuildInputs:
-    """The codes of the training patients' visits, and the cohort's coding system."""
+    """Take the codes of the training patients' visits, and the cohort's coding system."""
     sets = concept_sets(records.splits.train, records.name_of, _coding(records))
     return BuildInputs(sets, records.links.nodes, _drugs(records))
 

@@ -55,7 +55,7 @@ class Neighbourhood:
         return SimilarPatients(self.splits.train, self._encoded(self.splits.train), earlier=self.earlier)
 
     def writer(self, env: EnvConfig, count: Callable[[str], int], similar: int = 1) -> Writer:
-        """As `Writer` has the arguments."""
+        """Make a `Writer` with these arguments."""
         return Writer(self, env, count, similar)
 
     def vectors(self, samples: Sequence[Sample]) -> np.ndarray:

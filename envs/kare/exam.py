@@ -104,7 +104,8 @@ class SimilarQuestions:
     credentialed: bool
 
     def of(self, samples: Sequence[ExamSample]) -> list[tuple[ExamSample, ...]]:
-        """For each sample its `MOST` nearest training questions, nearest first, without copies of its own question.
+        """Rank for each sample its `MOST` nearest training questions, without copies of its own question.
+
         Ties go to the earlier question."""
         train, nearest = self.splits.train, []
         vectors = self._trained if samples is train else self._encoded(samples)
@@ -115,7 +116,7 @@ class SimilarQuestions:
         return nearest
 
     def writer(self, env: EnvConfig, count: Callable[[str], int], similar: int = 1) -> ExamWriter:
-        """As `ExamWriter` has the arguments."""
+        """Make an `ExamWriter` with these arguments."""
         return ExamWriter(self, env, count, similar)
 
     @cached_property
@@ -140,7 +141,7 @@ class ExamWriter:
     similar: int = 1
 
     def cases(self, samples: Sequence[ExamSample]) -> tuple[Case[KareReading], ...]:
-        """The cases, in order."""
+        """Make a case of each question, in order."""
         answered: dict[str, str] = {}  # a training question is put into words once, however many cases show it
         return tuple(
             self._case(sample, [self._answered(other, answered) for other in others])
@@ -157,7 +158,7 @@ class ExamWriter:
         )  # fmt: skip
 
     def _answered(self, sample: ExamSample, answered: dict[str, str]) -> str:
-        """A training question without its options, and its right answer in words."""
+        """Put a training question without its options and its right answer into words."""
         if sample.sample_id not in answered:
             question, right = sample.question, sample.question.options[sample.label]
             text = self._cut(replace(question, options=())).strip()
@@ -169,7 +170,7 @@ class ExamWriter:
 
 
 def exam_splits(records: Records) -> Splits[ExamSample]:
-    """The questions by split, with what they mention of the run's graph."""
+    """Read the questions by split, with what they mention of the run's graph."""
 
     def samples(part: Sequence[Any]) -> tuple[ExamSample, ...]:
         return tuple(
@@ -181,8 +182,8 @@ def exam_splits(records: Records) -> Splits[ExamSample]:
 
 
 def exam_inputs(records: Records, splits: Splits[ExamSample]) -> BuildInputs:
-    """One concept set a training question. The coding system is what any question of data.root mentions, whose right
-    answers are not read. BadInput where no training question mentions anything of the graph."""
+    """Make one concept set a training question. The coding system is what any question of data.root mentions, whose
+    right answers are not read. BadInput where no training question mentions anything of the graph."""
     config = records.config
     assert config.data.root is not None  # ghar.contradictions asks for it
     if not any(sample.topics for sample in splits.train):
@@ -233,16 +234,16 @@ def _as_exam(made: System[KareReading]) -> System[KareReading]:
 
 def exam_refusals(variants: Mapping[str, Variant]) -> dict[str, str]:
     """Map each variant that needs patients to the sentence that refuses it for questions."""
-    reasons = {name: _reason(variant) for name, variant in variants.items()}
-    others = ", ".join(name for name in LISTED if reasons.get(name, "") is None)
+    reasons = {name: reason for name, variant in variants.items() if (reason := _need_of_patients(variant))}
+    others = ", ".join(name for name in LISTED if name in variants and name not in reasons)
     return {
         name: f"Variant {name} of system=kare {reason}, and task={MEDQA} has none: choose others ({others})."
         for name, reason in reasons.items()
-        if reason is not None
     }
 
 
-def _reason(variant: Variant) -> str | None:
+def _need_of_patients(variant: Variant) -> str:
+    """Say what a variant needs patients for, "" for one that needs none."""
     if variant.who == RULE:
         return "knows the grades of generated patients"
-    return "learns what speaks for each outcome of patients" if method_of(variant).learns != "no" else None
+    return "learns what speaks for each outcome of patients" if method_of(variant).learns != "no" else ""

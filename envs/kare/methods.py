@@ -67,7 +67,7 @@ class Method:
 
 
 def prompts_of(records: Records) -> Prompts:
-    """The set of prompts: env.prompts, or of full ones those of an examination."""
+    """Name the set of prompts: env.prompts, or for full ones of questions their own set."""
     prompts = records.config.env.prompts
     return "questions" if prompts == "full" and records.asks_questions else prompts
 

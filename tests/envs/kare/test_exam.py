@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ OWN = ("system=kare", "task=medqa", "data=medqa", "threads=1", "system.leiden_ru
 PARTS = {"train": slice(0, 60), "dev": slice(60, 70), "test": slice(70, 80)}
 
 
-def write_parts(folder: Path, shifts: dict[str, int] | None = None) -> list[str]:
+def write_parts(folder: Path, shifts: Mapping[str, int] | None = None) -> list[str]:
     """Write the examination as three official parts; shifts: by how many letters the answers of a part are moved."""
     folder.mkdir(parents=True, exist_ok=True)
     file, graph = write_exam(folder)
@@ -54,7 +54,7 @@ def _moved(row: dict[str, Any], by: int) -> dict[str, Any]:
     return {**row, "answer_idx": letter, "answer": row["options"][letter]}
 
 
-def config_of(folder: Path, *overrides: str, shifts: dict[str, int] | None = None) -> Config:
+def config_of(folder: Path, *overrides: str, shifts: Mapping[str, int] | None = None) -> Config:
     return load([*OWN, *write_parts(folder, shifts), f"data.cache={folder / 'cache'}", *overrides])
 
 
@@ -105,7 +105,7 @@ def test_no_answer_reaches_the_prompts_of_its_question(tmp_path: Path) -> None:
     first, cache = config_of(tmp_path / "a"), tmp_path / "a" / "cache" / "kare"
     one = build(Records(first))
     folders = sorted(path.name for path in cache.iterdir())
-    hidden = dict.fromkeys(("dev", "test"), 1)
+    hidden: dict[str, int] = {"dev": 1, "test": 1}
     other = config_of(tmp_path / "b", f"data.cache={tmp_path / 'a' / 'cache'}", shifts=hidden)
     two = build(Records(other))
     assert sorted(path.name for path in cache.iterdir()) == folders, "nothing is built anew"
@@ -144,10 +144,10 @@ def test_similar_questions_are_the_nearest_ones_and_no_copies() -> None:
     )
     near = SimilarQuestions(Splits(train, (), ()), Any, ConceptNames({}), encoder, False)  # type: ignore[arg-type]
     vectors = encoder.passages([one.text for one in train])
-    for asked, found in zip(train, near.of(train), strict=True):
+    for asked, nearest in zip(train, near.of(train), strict=True):
         cosines = np.round(vectors @ encoder.passages([asked.text])[0], 5)
         others = [i for i, one in enumerate(train) if one.content != asked.content]
-        assert [one.subject_id for one in found] == sorted(others, key=lambda i: (-cosines[i], i))[:4]
+        assert [one.subject_id for one in nearest] == sorted(others, key=lambda i: (-cosines[i], i))[:4]
     [new] = near.of([sample(9, "which drug treats gout", "senna", "codeine")])
     assert {0, 1}.isdisjoint(one.subject_id for one in new) and new[0].subject_id == 4
 
@@ -164,6 +164,18 @@ def test_prompts_show_two_or_four_similar_questions(tmp_path: Path) -> None:
     assert four.prompt.count(f"right answer: {right}") == 4, "questions about one disease read alike"
     [alone] = acts_of(system, config, "zero_shot", [case])
     assert "right answer" not in alone.prompt
+
+
+def test_classic_rag_retrieves_abstracts_for_a_question(tmp_path: Path) -> None:
+    (tmp_path / "abstracts").mkdir()
+    paper = {"pmid": "1", "title": "Gout", "abstract": "Allopurinol is given for gout."}
+    (tmp_path / "abstracts" / "some.jsonl").write_text(json.dumps(paper) + "\n")
+    config = config_of(tmp_path, f"system.abstracts={tmp_path / 'abstracts'}")
+    system = build(Records(config))
+    assert {"rag", "rag_tuned"} < system.variants.keys() and "rag_tuned" in system.training.stages
+    [act] = acts_of(system, config, "rag", system.cases.test[:1])
+    assert "Allopurinol is given for gout." in act.prompt
+    assert system.report.summary({})["build"]["graphs"]["triples"]["corpus"] == 1
 
 
 def test_a_long_question_loses_words(tmp_path: Path) -> None:
