@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from ghar.envs.kare.graph.build import ConstructSpec, construct
 from ghar.envs.kare.graph.clusters import THRESHOLDS, Clusters, cluster, join, rewrite, split_by_words
 from ghar.envs.kare.graph.communities import Communities, detect
 from ghar.envs.kare.graph.concepts import ConceptSets, concept_sets
+from ghar.envs.kare.graph.from_engine import VISITS
 from ghar.envs.kare.graph.scripted import scripted_extractor
 from ghar.envs.kare.graph.scripted_summaries import reply as scripted_summary
 from ghar.envs.kare.graph.summaries import summarise
@@ -61,10 +62,31 @@ class KareGraph:
 
 
 @dataclass(frozen=True, eq=False)
+class BuildInputs:
+    """What the graph is built around.
+
+    sets: concepts of the training samples. nodes: code of a concept -> node of the biomedical graph. drugs: concept ->
+    name of the drug that it is an order of (`_drugs`). prompts: of the expert (`ghar.envs.kare.graph.from_engine`).
+    """
+
+    sets: ConceptSets
+    nodes: Mapping[str, int]
+    drugs: Mapping[str, str]
+    prompts: str = VISITS
+
+
+def visit_inputs(records: Records) -> BuildInputs:
+    """Take the codes of the training patients' visits, and the cohort's coding system."""
+    sets = concept_sets(records.splits.train, records.name_of, _coding(records))
+    return BuildInputs(sets, records.links.nodes, _drugs(records))
+
+
+@dataclass(frozen=True, eq=False)
 class _Build:
     records: Records
     own: Settings
     encoder: Encoder
+    inputs: BuildInputs
     report: dict[str, dict[str, Any]]
 
     @property
@@ -108,11 +130,11 @@ class _Build:
         return folder
 
 
-def build_communities(records: Records, own: Settings, encoder: Encoder) -> KareGraph:
-    """The knowledge of a configuration, from `data.cache` as far as it is there. BadInput for a task without a theme
-    and for whatever a step cannot use."""
+def build_communities(records: Records, own: Settings, encoder: Encoder, inputs: BuildInputs) -> KareGraph:
+    """The knowledge of a configuration, from `data.cache` as far as it is there. BadInput for a task that themes do not
+    list and for whatever a step cannot use."""
     theme = theme_of(records.task.name)
-    build = _Build(records, own, encoder, {})
+    build = _Build(records, own, encoder, inputs, {})
     graphs_folder = _graphs(build)
     graphs = ConceptGraphs.read(graphs_folder / "graphs")
     clusters_folder = _clusters(build, graphs_folder, graphs)
@@ -144,13 +166,13 @@ def indexed(abstracts: Abstracts, encoder: Encoder, config: Config) -> AbstractC
 
 def _graphs(build: _Build) -> Path:
     """Section 3.1.1: the graph of every concept, from three sources."""
-    records, own = build.records, build.own
-    sets = concept_sets(records.splits.train, records.name_of, _coding(records))
+    records, own, sets = build.records, build.own, build.inputs.sets
     spec = ConstructSpec(own.concepts, own.path_length, own.path_count, own.path_nodes)
-    links, abstracts, graph = sorted(records.links.nodes.items()), abstracts_of(records, own), records.graph
+    links, abstracts, graph = sorted(build.inputs.nodes.items()), abstracts_of(records, own), records.graph
     papers = None if abstracts is None else (abstracts.fingerprint, build.encoder.key)
     some = () if set(own.sources) == set(SOURCES) else (sorted(own.sources),)
-    inputs = (_digest(sets), _fingerprint(graph), links, papers, build.answers.name, spec, build.seed, *some)
+    wording = () if build.inputs.prompts == VISITS else (build.inputs.prompts,)
+    inputs = (_digest(sets), _fingerprint(graph), links, papers, build.answers.name, spec, build.seed, *some, *wording)
 
     def make(folder: Path) -> dict[str, Any]:
         extractor = scripted_extractor(records.primekg) if own.expert == "scripted" else str
@@ -160,12 +182,13 @@ def _graphs(build: _Build) -> Path:
                 sets,
                 spec,
                 graph=graph.graph if isinstance(graph, Umls) else path_graph_of(graph),
-                nodes=records.links.nodes,
+                nodes=build.inputs.nodes,
                 corpus=None if abstracts is None else indexed(abstracts, build.encoder, build.config),
                 engine=engine,
                 folder=build.answers,
                 seed=build.seed,
                 sources=own.sources,
+                prompts=build.inputs.prompts,
             )
         graphs.write(folder / "graphs")
         return report.as_dict()
@@ -197,7 +220,7 @@ def _drugs(records: Records) -> dict[str, str]:
 
 def _clusters(build: _Build, before: Path, graphs: ConceptGraphs) -> Path:
     """Section 3.1.2: names that mean the same become one."""
-    drugs = _drugs(build.records)
+    drugs = build.inputs.drugs
 
     def make(folder: Path) -> dict[str, Any]:
         names = {
@@ -240,7 +263,7 @@ def _communities(build: _Build, before: Path, graphs: ConceptGraphs) -> Path:
     return build.step("communities", (before.name, runs, largest, build.seed), make)
 
 
-def _index(build: _Build, before: Path, communities: Communities, theme: Theme) -> Path:
+def _index(build: _Build, before: Path, communities: Communities, theme: Theme | None) -> Path:
     """Summaries, and the index over them; the index alone is kept, the answers make the summaries again."""
     own, credentialed = build.own, build.records.credentialed(build.records.cohort)
     limits = sizes(build.config, own)
@@ -252,8 +275,8 @@ def _index(build: _Build, before: Path, communities: Communities, theme: Theme) 
             store = build.answers / "summaries.jsonl"
             summaries = summarise(communities, engine, store, theme, small=small, large=large, seed=build.seed)
         index = build_index(communities, summaries, theme, build.encoder, folder / "index")
-        about = sum(bool(text) for text in summaries.theme)
-        return {**index.counts, **summaries.missing, f"about {theme.name}": about, **asdict(summaries.cost)}
+        about = {} if theme is None else {f"about {theme.name}": sum(bool(text) for text in summaries.theme)}
+        return {**index.counts, **summaries.missing, **about, **asdict(summaries.cost)}
 
     inputs = (INDEX_FORMAT, before.name, theme, small, large, build.answers.name, build.encoder.key, build.seed)
     return build.step("summaries", inputs, make)

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from ghar.config import EnvConfig
 from ghar.data.cohort import Sample, Task, Visit
-from ghar.data.tasks.splits import Splits
+from ghar.data.tasks.splits import S, Splits
 from ghar.data.views.visits import TextView, fitted, visit_lists
 from ghar.envs.case import Case, topics_of
 from ghar.envs.kare.corpus import ConceptNames
@@ -27,6 +28,7 @@ from ghar.retrieval.encoders import Encoder
 ASKED = 256  # patients whose contexts are encoded together
 UNCUT = 10**9  # tokens: an encoder cuts its text itself
 EACH = 2  # similar patients of a label that a case knows: few-shot prompts with N = 4 show them all
+S_contra = TypeVar("S_contra", contravariant=True)  # samples that are put into words
 KINDS = (("Conditions", "diagnoses"), ("Procedures", "procedures"), ("Drugs", "medications"))
 
 
@@ -51,6 +53,10 @@ class Neighbourhood:
     @cached_property
     def trained(self) -> SimilarPatients:
         return SimilarPatients(self.splits.train, self._encoded(self.splits.train), earlier=self.earlier)
+
+    def writer(self, env: EnvConfig, count: Callable[[str], int], similar: int = 1) -> Writer:
+        """Make a `Writer` with these arguments."""
+        return Writer(self, env, count, similar)
 
     def vectors(self, samples: Sequence[Sample]) -> np.ndarray:
         """f32[n, d]: embeddings of the base contexts without similar patients."""
@@ -105,18 +111,24 @@ class Writer:
         return visit_lists(samples, self.near.name_of, style=style, budget=budget, count=self.count)
 
 
+class CaseWriter(Protocol[S_contra]):
+    """Puts samples into words."""
+
+    def cases(self, samples: Sequence[S_contra]) -> tuple[Case[KareReading], ...]: ...
+
+
 class CutSplits(Splits[Case[KareReading]]):
     """Cases by split, each split put into words when it is first read: an evaluation reads the test patients alone."""
 
-    _samples: Splits[Sample]
-    _writer: Writer
+    _samples: Splits[Any]
+    _writer: CaseWriter[Any]
 
-    def __init__(self, samples: Splits[Sample], writer: Writer):
+    def __init__(self, samples: Splits[S], writer: CaseWriter[S]):
         object.__setattr__(self, "_samples", samples)
         object.__setattr__(self, "_writer", writer)
 
     @property
-    def uncut(self) -> Splits[Sample]:
+    def uncut(self) -> Splits[Any]:
         """The samples that the cases are put into words from."""
         return self._samples
 

@@ -12,8 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import cast
 
-from ghar.data.cohort import Visit
 from ghar.envs.kare.graph.abstracts import Abstracts
+from ghar.envs.kare.graph.concepts import CodedVisit
 from ghar.envs.kare.graph.triples import concept_name
 from ghar.envs.kare.retrieval.abstract_corpus import AbstractCorpus, index_abstracts
 from ghar.envs.kare.retrieval.community_corpus import CommunityCorpus
@@ -52,7 +52,7 @@ class ConceptNames:
 class PatientGraphs(Mapping[str, PatientKnowledgeGraph]):
     """G_p by sample id, each made when it is first asked for."""
 
-    histories: Mapping[str, Sequence[Visit]]
+    histories: Mapping[str, Sequence[CodedVisit]]
     name_of: ConceptNames
     nodes: ConceptNodes
     _made: dict[str, PatientKnowledgeGraph] = field(default_factory=dict)

@@ -40,7 +40,7 @@ from ghar.llm.prompts import load_prompts
 from ghar.rewards.compose import EpisodeReward
 from ghar.rewards.outcome import score_outcome
 
-Prompts = Literal["full", "compact"]
+Prompts = Literal["full", "compact", "questions"]  # env.prompts; questions: full ones of an examination
 Reasoning = Literal["none", "beside", "within"]
 LookUp = Callable[["Case[KareReading]"], Retrieve | None]
 ROLES = ("reason", "predict", "both")
@@ -168,7 +168,7 @@ def _prompt(role: str, case: Case[KareReading], knowledge: str, prompts: Prompts
     templates = load_prompts("ghar.envs.kare", prompts, ("context", *ROLES))
     labels = ", ".join(case.task.labels)
     # What is not given has no heading either, but "reason" has its parts numbered, and compact prompts no sections.
-    nothing = "" if role == "both" and prompts == "full" else NOTHING
+    nothing = "" if role == "both" and prompts != "compact" else NOTHING
     context = templates["context"].render(
         question=case.task.question,
         labels=labels,

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ghar.data.tasks.question_files import MEDQA
 from ghar.envs.case import Case
 from ghar.envs.kare.episode import NOTHING, KareReading
 from ghar.llm.cached_llm import LONGEST, CachedQuestion, LlmCost, UnreadableAnswer, ask
@@ -120,7 +121,8 @@ def write_chains(
 
 def expert_prompt(case: Case[KareReading], knowledge: str, considerations: str) -> str:
     """What the expert is asked: the inputs and the output contract of Figure 16, in our words."""
-    return load_prompts("ghar.envs.kare", "expert", ("chain",))["chain"].render(
+    prompts = "questions" if case.task.name == MEDQA else "expert"
+    return load_prompts("ghar.envs.kare", prompts, ("chain",))["chain"].render(
         question=case.task.question,
         labels=", ".join(case.task.labels),
         considerations=considerations,

@@ -36,6 +36,7 @@ from ghar.envs.kare.corpus import SearchAbstracts
 from ghar.envs.kare.episode import KareEpisodes, KareReading, KareSpec, Prompts, Reasoning, base_text
 from ghar.envs.kare.retrieval.community_corpus import SelectCommunities
 from ghar.envs.kare.settings import Settings
+from ghar.envs.records import Records
 from ghar.envs.system import Variant
 from ghar.episode import EpisodeGenerator, Retrieve
 
@@ -63,6 +64,12 @@ class Method:
     reasoning: Reasoning
     advice: str = ""
     learns: Literal["no", "regulated", "unregulated"] = "no"
+
+
+def prompts_of(records: Records) -> Prompts:
+    """Name the set of prompts: env.prompts, or for full ones of questions their own set."""
+    prompts = records.config.env.prompts
+    return "questions" if prompts == "full" and records.asks_questions else prompts
 
 
 def variants_of(own: Settings, advice: str, abstracts: bool) -> dict[str, Variant]:

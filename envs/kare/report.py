@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ghar.data.tasks.question_files import MEDQA
 from ghar.metrics.runfolder import RunFolder
 from ghar.metrics.style import ReportSection, in_order, render_section
 from ghar.metrics.traces import shorten
@@ -48,6 +49,7 @@ def _content(episodes: Mapping[str, Iterable[Row]], summary: Mapping[str, Any]) 
         "chains": summary.get("chains") or {},
         "guidelines": {name: guidelines["advice"] for name, guidelines in (summary.get("guidelines") or {}).items()},
         "errors": {name: policy.get("errors") or {} for name, policy in policies.items()},
+        "noun": "question" if (summary.get("task") or {}).get("name") == MEDQA else "patient",
         "room": {name: tuple(policy.get(what, 0) for what in ROOM) for name, policy in policies.items()},
         "patient": None,
     }

@@ -1,7 +1,7 @@
 """KARE as a `System`: records, communities, similar patients and variants, put together without a model.
 
 records -> envs/kare/build.py      communities of a graph made from three sources (Section 3.1)
-        -> envs/kare/cases.py      records and similar patients as prompts show them
+        -> envs/kare/cases.py      records and similar patients as prompts show them; envs/kare/exam.py of questions
         -> envs/kare/corpus.py     what is looked up (Algorithm 1, or by likeness)
         -> envs/kare/methods.py    variants, each an episode (envs/kare/episode.py)
         -> envs/kare/training_examples.py    what a model is distilled on (Section 3.3)
@@ -16,17 +16,30 @@ from pathlib import Path
 from typing import Any
 
 from ghar.config import Config
+from ghar.data.tasks.question_files import MEDQA
 from ghar.envs.baseline_table import borrowed_names
 from ghar.envs.case import Case
-from ghar.envs.kare.build import KareGraph, abstracts_of, build_communities
-from ghar.envs.kare.cases import UNCUT, CutSplits, Neighbourhood, Writer
+from ghar.envs.kare.build import BuildInputs, KareGraph, abstracts_of, build_communities, visit_inputs
+from ghar.envs.kare.cases import UNCUT, CutSplits, Neighbourhood
 from ghar.envs.kare.coagent import Guidelines, advise
 from ghar.envs.kare.corpus import ConceptNames, KareCorpus, PatientGraphs, equations
 from ghar.envs.kare.episode import ROLES, KareReading, knowledge_text, reason_prompt
+from ghar.envs.kare.exam import SimilarQuestions, as_exam, exam_inputs, exam_refusals, exam_splits, names_of_topics
 from ghar.envs.kare.graph.considerations import considerations_of
 from ghar.envs.kare.graph.themes import theme_of
 from ghar.envs.kare.learner import Learner
-from ghar.envs.kare.methods import LABELS, LISTED, RULE, TUNED_RAG, KarePlayer, LooksUp, look_up, variants_of
+from ghar.envs.kare.methods import (
+    LABELS,
+    LISTED,
+    RULE,
+    TUNED_RAG,
+    KarePlayer,
+    LooksUp,
+    Method,
+    look_up,
+    prompts_of,
+    variants_of,
+)
 from ghar.envs.kare.pretraining import practice
 from ghar.envs.kare.retrieval.community_corpus import CommunityCorpus
 from ghar.envs.kare.retrieval.community_index import partitions
@@ -35,6 +48,7 @@ from ghar.envs.kare.rule import belief, rule_of
 from ghar.envs.kare.settings import Settings, contradictions, sizes
 from ghar.envs.kare.training_examples import ExampleWriter, look_up_all
 from ghar.envs.kare.upper_bounds import kare_ceilings, law_of
+from ghar.envs.questions import USUAL, with_usual
 from ghar.envs.real_patients import early_refusals, is_real, without_rules
 from ghar.envs.records import Records
 from ghar.envs.system import (
@@ -53,7 +67,7 @@ from ghar.envs.worlds.severity_grades import follows
 from ghar.episode import Episode
 from ghar.errors import BadInput
 from ghar.kg.umls import Umls
-from ghar.retrieval.encoders import load_encoder
+from ghar.retrieval.encoders import Encoder, load_encoder
 from ghar.rewards.compose import EpisodeReward
 from ghar.rewards.outcome import score_outcome
 
@@ -70,14 +84,14 @@ class Kare:
     own: Settings
     graph: KareGraph
     corpus: KareCorpus
-    near: Neighbourhood
+    near: Neighbourhood | SimilarQuestions
     learned: dict[str, Guidelines] = field(default_factory=dict)
 
     def read_by(self, reader: Reader) -> System[KareReading]:
         """The system with texts cut as `reader` counts tokens."""
         records, corpus = self.records, self.corpus
         player, rows = self._player(reader), KareRows(self.graph.index, records.task.labels)
-        cases = CutSplits(records.splits, Writer(self.near, records.config.env, reader.count))
+        cases = self._cases(reader)
         learner = Learner(records, self.own, cases, player, corpus, self.learned)
         advice = advise(considerations_of(records.task.name), "")
         variants = variants_of(self.own, advice, corpus.papers is not None)
@@ -119,11 +133,12 @@ class Kare:
 
     def texts(self) -> list[str]:
         """Prompts of some training patients, whose words the demo's tokenizer knows whole."""
-        player, prompts = self._player(WORDS), self.records.config.env.prompts
-        cases = Writer(self.near, self.records.config.env, words).cases(self.records.splits.train[:EXAMPLES])
+        player, near = self._player(WORDS), self.near
+        some: Any = near.splits.train[:EXAMPLES]
+        cases = near.writer(self.records.config.env, words).cases(some)
         requests = [request for case in cases if (request := look_up("communities", player.top_n, case)) is not None]
         return [
-            reason_prompt(case, knowledge_text(evidence, player.tokens, words), prompts)
+            reason_prompt(case, knowledge_text(evidence, player.tokens, words), player.prompts)
             for case, evidence in zip(cases, self.corpus.retrieve(requests), strict=True)
         ]
 
@@ -136,8 +151,7 @@ class Kare:
             return None
         if not follows(records.config.task.name) or isinstance(records.graph, Umls):
             return "ghar"
-        writer = Writer(self.near, records.config.env, words)
-        return practice(records, self.own, self.corpus, lambda: writer.cases(records.splits.train))
+        return practice(records, self.own, self.corpus, lambda: self._cases(WORDS).train)
 
     def examples(self, reader: Reader) -> SftExamples:
         """What a model is distilled on."""
@@ -158,22 +172,32 @@ class Kare:
         return kare_ceilings(law, belief(self.records).knowledge, cases, prompt_texts)
 
     def _writer(self, reader: Reader, own: Settings, looks_up: LooksUp) -> ExampleWriter:
-        writer = Writer(self.near, self.records.config.env, reader.count, own.similar)
-        cases = CutSplits(self.records.splits, writer)
+        cases = self._cases(reader, own.similar)
         return ExampleWriter(self.records, own, cases, self._player(reader), self.corpus, looks_up)
+
+    def _cases(self, reader: Reader, similar: int = 1) -> CutSplits:
+        near: Any = self.near
+        return CutSplits(near.splits, near.writer(self.records.config.env, reader.count, similar))
 
     def _player(self, reader: Reader) -> KarePlayer:
         config = self.records.config
         tokens = sizes(config, self.own).tokens
-        return KarePlayer(config.env.prompts, tokens, config.retriever.top_n, reader.count)
+        return KarePlayer(prompts_of(self.records), tokens, config.retriever.top_n, reader.count)
 
     @cached_property
     def counts(self) -> dict[str, Any]:
         """What was read and linked."""
-        graphs = self.corpus.communities.graphs
-        unknown = sum(bool(graphs[sample.sample_id].unknown) for sample in self.records.splits.test)
+        graphs = [self.corpus.communities.graphs[sample.sample_id] for sample in self.near.splits.test]
         counts = self.records.counts() | self.records.graph_counts()
-        return {**counts, "test samples with a concept that has no node": unknown}
+        unknown = sum(bool(graph.unknown) for graph in graphs)
+        if not self.records.asks_questions:
+            return {**counts, "test samples with a concept that has no node": unknown}
+        apart = sum(len(graph.direct) == len(graph.indirect) == 0 for graph in graphs)
+        return {
+            **counts,
+            "test questions with a concept that has no node": unknown,
+            "test questions without a concept in the communities": apart,
+        }
 
     def _summary(self, learner: Learner, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
         """What each step of the build did, and what EHR-CoAgent has learned."""
@@ -189,10 +213,11 @@ def _reward(eta: float, episode: Episode, case: Case[KareReading]) -> EpisodeRew
 
 
 def build(records: Records, settings: Settings) -> System[KareReading]:
-    """Build or open the communities. BadInput, before anything costly, for questions, for a task without a theme,
-    for variant rag without abstracts, and for whatever a step of the build cannot use."""
+    """Build or open the communities. BadInput, before anything costly, for texts that are no questions, for a task that
+    themes do not list, for variant rag without abstracts, and for whatever a step of the build cannot use."""
     config = records.config
-    records.require_patients()
+    if not records.asks_questions:
+        records.require_patients()
     theme_of(records.task.name)
     papers = abstracts_of(records, settings)
     for name in {"rag", TUNED_RAG}.intersection(config.eval.variants or ()):
@@ -201,24 +226,40 @@ def build(records: Records, settings: Settings) -> System[KareReading]:
     for sentence in contradictions(config, settings):  # of another system's configuration, which asks these communities
         raise BadInput(sentence)
     encoder = load_encoder(config.retriever.kind, ENCODED)
-    graph = build_communities(records, settings, encoder)
-    name_of, splits = ConceptNames(records.names), records.splits
+    near, inputs = (_questions if records.asks_questions else _visits)(records, encoder)
+    graph, splits = build_communities(records, settings, encoder, inputs), near.splits
     histories = {sample.sample_id: sample.history for sample in (*splits.train, *splits.valid, *splits.test)}
-    graphs = PatientGraphs(histories, name_of, graph.nodes)
+    graphs = PatientGraphs(histories, near.name_of, graph.nodes)
     communities = CommunityCorpus(graph.index, encoder, graphs, equations(settings))
     corpus = KareCorpus(communities, papers, Path(config.data.cache) / "indexes")
-    near = Neighbourhood(splits, records.task, name_of, encoder, config.data.earlier)
-    return Kare(records, settings, graph, corpus, near).read_by(WORDS)
+    made = Kare(records, settings, graph, corpus, near).read_by(WORDS)
+    return with_usual(as_exam(made), Method("nothing", 0, "none")) if records.asks_questions else made
+
+
+def _visits(records: Records, encoder: Encoder) -> tuple[Neighbourhood, BuildInputs]:
+    """Patients, and what the graph is built around."""
+    inputs, name_of = visit_inputs(records), ConceptNames(records.names)
+    return Neighbourhood(records.splits, records.task, name_of, encoder, records.config.data.earlier), inputs
+
+
+def _questions(records: Records, encoder: Encoder) -> tuple[SimilarQuestions, BuildInputs]:
+    """The same of an examination."""
+    splits = exam_splits(records)
+    name_of, closed = ConceptNames(names_of_topics(splits)), records.provenance().credentialed
+    return SimilarQuestions(splits, records.task, name_of, encoder, closed), exam_inputs(records, splits)
 
 
 def variant_names(config: Config, settings: Settings) -> tuple[str, ...]:
     """List the variants that `build` may make, where there are abstracts, with those of the baselines beside them."""
-    return (*variants_of(settings, "", abstracts=True), *borrowed_names(BASELINES, config))
+    others = (USUAL,) if config.task.name == MEDQA else borrowed_names(BASELINES, config)
+    return (*variants_of(settings, "", abstracts=True), *others)
 
 
 def refused_variants(config: Config, settings: Settings) -> Mapping[str, str]:
-    """Map the variants of the rule to its refusal, for real patients."""
+    """Map the variants of the rule to its refusal, for real patients; for questions also those that need patients."""
     variants = variants_of(settings, "", abstracts=settings.abstracts is not None)
+    if config.task.name == MEDQA:
+        return exam_refusals(variants)
     return early_refusals(config.data, "kare", variants, _listed(variants), RULE)
 
 

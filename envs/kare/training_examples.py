@@ -79,15 +79,16 @@ class ExampleWriter:
         alone, whose validation loss is of chain and label."""
         taught: list[DistillationData] = []
         chains: dict[str, Chains] = {}
+        noun = "questions" if self.records.asks_questions else "patients"
         for name, cases in (("training", self.cases.train), ("validation", self.cases.valid)):
             knowledge = self._knowledge(cases)
             if self.tasks == "two_in_one" or (self.tasks != "label_only" and name == "training"):
                 chains[name] = self._ask_expert(cases, knowledge)
                 counts = ", ".join(f"{what} {n}" for what, n in chains[name].counts.items())
-                print(f"Chains for {name} patients: {counts}")
+                print(f"Chains for {name} {noun}: {counts}")
             taught.append(DistillationData(cases, knowledge, chains[name].best if name in chains else {}))
         train, valid = taught
-        prompts = self.records.config.env.prompts
+        prompts = self.player.prompts
         about = _about(chains) | (ABOUT if self.tasks != self.own.tasks else {})
         return SftExamples(examples_of(train, self.tasks, prompts), answers_of(valid, self.tasks, prompts), about)
 

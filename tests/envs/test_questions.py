@@ -20,7 +20,7 @@ from ghar.errors import BadInput
 from ghar.launch.entry import load
 from tests.envs.exams import exam_keys
 
-PLAYED = ("ghar", "comparators", "exprag")
+PLAYED = ("ghar", "comparators", "exprag", "kare")
 SHORT = (
     "threads=1", "model.hidden=32", "model.layers=1", "model.vocab=1000", "trainer.warmup.samples=16",
     "trainer.warmup.epochs=1", "trainer.rl.updates=1", "trainer.rl.episodes=8", "trainer.rl.eval_samples=4",
@@ -72,7 +72,7 @@ def test_full_prompts_speak_of_an_examination(tmp_path: Path) -> None:
     assert "Examination question" in shown and "A. " in shown and "Patient record" not in shown
 
 
-@pytest.mark.parametrize("name", ["kare", "ehr_rag", "baselines"])
+@pytest.mark.parametrize("name", ["ehr_rag", "baselines"])
 def test_a_system_that_reads_patients_refuses_questions(name: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=rf"system={name} reads codes, visits or events of patients, and task=medqa has"):
         build(Records(config_of(tmp_path, f"system={name}")))
@@ -104,7 +104,7 @@ def test_the_experience_of_exprag_is_other_questions_and_their_answers(tmp_path:
         build(Records(config_of(tmp_path, "system=exprag", "system.ranker=one_code")))
 
 
-@pytest.mark.parametrize("name", ["ghar", "comparators"])
+@pytest.mark.parametrize("name", ["ghar", "comparators", "kare"])
 def test_the_usual_answer_is_a_row_without_a_model(name: str, tmp_path: Path) -> None:
     from ghar.trainers.evaluation.evaluate import main_of  # brings torch
 
@@ -114,7 +114,8 @@ def test_the_usual_answer_is_a_row_without_a_model(name: str, tmp_path: Path) ->
     assert system.listed[0] == "usual" and not system.asks_model(usual)
     counts = Counter(case.label for case in system.cases.train)
     played = play(stage_of(system, usual, config), test, system.fixed["usual"](), seed=0, title="")
-    assert main_of(system, ["usual", "base_direct"] if name == "comparators" else ["usual", "ghar_base"]) != "usual"
+    other = {"comparators": "base_direct", "kare": "kare_base", "ghar": "ghar_base"}[name]
+    assert main_of(system, ["usual", other]) == other
     [label] = {episode.prediction.label for episode in played}
     assert label is not None and counts[label] == max(counts.values())
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ghar.envs.kare.graph.concepts import ConceptSets
-from ghar.envs.kare.graph.from_engine import AbstractSearch, EnginePart, corpus_part, model_part
+from ghar.envs.kare.graph.from_engine import VISITS, AbstractSearch, EnginePart, corpus_part, model_part
 from ghar.envs.kare.graph.from_graph import graph_part
 from ghar.envs.kare.graph.near_duplicates import keep_different
 from ghar.envs.kare.graph.triples import SOURCES, ConceptGraphs, union
@@ -70,6 +70,7 @@ def construct(
     folder: Path,
     seed: int,
     sources: Collection[str] = SOURCES,
+    prompts: str = VISITS,
 ) -> tuple[ConceptGraphs, ConstructionReport]:
     """Every concept's graph G_c, their union G' (Eq. 1), and a report of what is missing.
 
@@ -78,7 +79,8 @@ def construct(
 
     nodes: code -> node of `graph`. corpus: None leaves source (b) out, and the report shows that it did. folder: where
     each answer of the engine is stored the moment it comes, so that a job that was stopped goes on; it belongs to one
-    engine, so its path should name the model. sources: the others are left out. The same seed gives the same graphs.
+    engine, so its path should name the model. sources: the others are left out. prompts: as in `corpus_part`. The same
+    seed gives the same graphs.
     """
     with progress(len(sets), "Filter concept sets") as advance:
         kept = keep_different(sets, SIMILAR)
@@ -90,9 +92,9 @@ def construct(
     about = [sets.names_of(i) for i in kept.tolist()] + alone
     parts: dict[str, EnginePart] = {}
     if corpus is not None and "corpus" in sources:
-        parts["corpus"] = corpus_part(sets, about, corpus, engine, folder / "abstracts.jsonl", seed)
+        parts["corpus"] = corpus_part(sets, about, corpus, engine, folder / "abstracts.jsonl", seed, prompts)
     if "model" in sources:
-        parts["model"] = model_part(about, engine, folder / "concepts.jsonl", seed)
+        parts["model"] = model_part(about, engine, folder / "concepts.jsonl", seed, prompts)
     every = {name: set() for name in sets.names}  # a concept that no source knows has an empty graph, too
     graphs = union({"graph": every | kg_part.of} | {source: part.of for source, part in parts.items()})
     counts = {source: sum(source in sources for sources in graphs.sources) for source in SOURCES}

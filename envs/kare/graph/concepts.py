@@ -4,16 +4,41 @@ together."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from ghar.data.cohort import Sample
 from ghar.envs.kare.graph.triples import concept_name
 from ghar.errors import BadInput
+
+
+class CodedVisit(Protocol):
+    """The codes of one visit, or what one question mentions."""
+
+    @property
+    def visit_id(self) -> int: ...
+
+    @property
+    def diagnoses(self) -> tuple[str, ...]: ...
+
+    @property
+    def procedures(self) -> tuple[str, ...]: ...
+
+    @property
+    def medications(self) -> tuple[str, ...]: ...
+
+
+class CodedSample(Protocol):
+    """A sample of visits, or a question as one visit."""
+
+    @property
+    def subject_id(self) -> int: ...
+
+    @property
+    def history(self) -> Sequence[CodedVisit]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +76,9 @@ class ConceptSets:
         return {name: i for i, name in enumerate(self.names)}
 
 
-def concept_sets(samples: Iterable[Sample], name_of: Callable[[str], str], coding: Iterable[str] = ()) -> ConceptSets:
+def concept_sets(
+    samples: Iterable[CodedSample], name_of: Callable[[str], str], coding: Iterable[str] = ()
+) -> ConceptSets:
     """The set of each visit that `samples`, those of the training split alone, show.
 
     name_of: text of a code as patients' texts show it. coding: further codes of conditions, procedures and drugs whose

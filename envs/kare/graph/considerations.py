@@ -1,13 +1,18 @@
 """What to weigh in a task: told to an expert and in zero-shot and few-shot prompts, never to a fine-tuned model.
 
 The paper's "Key Considerations" (Figure 15 of KARE) for mortality and readmission, in our words; those for the length
-of stay and for single diagnoses and results are ours.
+of stay, for single diagnoses and results, and for examination questions are ours.
 """
 
 from __future__ import annotations
 
 from ghar.envs.kare.graph.themes import CLINICAL_COURSE, LENGTH_OF_STAY, MORTALITY, READMISSION, theme_of
 
+QUESTIONS = (
+    "Question: what is asked for (a cause, a test, a treatment), and which findings of the text decide it.",
+    "Options: which of them the findings contradict, and which one explains all of them.",
+    "Medical knowledge: what it states of the concepts of the question and of each option, if anything.",
+)
 _OF_THEME = {
     MORTALITY: (
         "Conditions: how grave they are (advanced cancer, failing organs, sepsis), how many there are at once, and "
@@ -40,5 +45,6 @@ _OF_THEME = {
 
 
 def considerations_of(task: str) -> tuple[str, ...]:
-    """The points for a task, by `Task.name` or its name in conf/task. BadInput for a task without a theme."""
-    return _OF_THEME[theme_of(task)]
+    """The points for a task, by `Task.name` or its name in conf/task. BadInput as `theme_of` raises it."""
+    theme = theme_of(task)
+    return QUESTIONS if theme is None else _OF_THEME[theme]

@@ -20,7 +20,7 @@ from ghar.llm.engine import Engine
 from ghar.llm.prompts import load_prompts
 from ghar.progress import track
 
-PROMPTS, KINDS = "triples", ("abstract", "concepts")
+VISITS, QUESTIONS, KINDS = "triples", "questions", ("abstract", "concepts")  # sets of prompts, and their roles
 ABSTRACTS, MOST, HOPS, TRIES = 3, 10, 3, 3  # n = 3, at most 10 triples a text (B.2), 3 hops (B.3); tries are ours
 CHUNK = 1_024  # concept sets whose abstracts are looked for at once
 
@@ -49,14 +49,22 @@ class EnginePart:
 
 
 def corpus_part(
-    sets: ConceptSets, about: Sequence[Sequence[str]], corpus: AbstractSearch, engine: Engine, store: Path, seed: int
+    sets: ConceptSets,
+    about: Sequence[Sequence[str]],
+    corpus: AbstractSearch,
+    engine: Engine,
+    store: Path,
+    seed: int,
+    prompts: str = VISITS,
 ) -> EnginePart:
     """Source (b): triples of the `ABSTRACTS` abstracts nearest to each of the lists of concepts `about`.
 
     A question is one abstract with the concepts of one list. A triple goes to the graph of every concept of the cohort
     that the abstract mentions: by name, or because a triple of the answer names it.
+
+    prompts: VISITS or QUESTIONS, which the lists are of.
     """
-    template = load_prompts("ghar.envs.kare", PROMPTS, KINDS)["abstract"]
+    template = load_prompts("ghar.envs.kare", prompts, KINDS)["abstract"]
     row_of: dict[str, int] = {}
     questions = []
     for names, rows in _nearest(about, corpus):
@@ -78,10 +86,12 @@ def corpus_part(
     return _part(answers, owners, MOST)
 
 
-def model_part(about: Sequence[Sequence[str]], engine: Engine, store: Path, seed: int) -> EnginePart:
+def model_part(
+    about: Sequence[Sequence[str]], engine: Engine, store: Path, seed: int, prompts: str = VISITS
+) -> EnginePart:
     """Source (c): what the engine knows of each of the lists of concepts `about`; a concept of the list gets the
-    triples within `HOPS` hops of it in that answer."""
-    template = load_prompts("ghar.envs.kare", PROMPTS, KINDS)["concepts"]
+    triples within `HOPS` hops of it in that answer. prompts: as in `corpus_part`."""
+    template = load_prompts("ghar.envs.kare", prompts, KINDS)["concepts"]
     concepts_of = {_digest(names): names for names in about}
     questions = [
         CachedQuestion(key, template.render(concepts="; ".join(names)), template.max_tokens)

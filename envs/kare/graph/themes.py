@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ghar.data.tasks.question_files import MEDQA
 from ghar.errors import BadInput
 
 
@@ -112,11 +113,14 @@ _OF_TASK = {
 }
 
 
-def theme_of(task: str) -> Theme:
-    """The theme of a task, by `Task.name` or by its name in conf/task. BadInput for a task that has none.
+def theme_of(task: str) -> Theme | None:
+    """The theme of a task, by `Task.name` or by its name in conf/task. BadInput for a task that is not listed.
 
-    Tasks of label files ("labels-...") may ask anything, and have the widest theme.
+    Tasks of label files ("labels-...") may ask anything, and have the widest theme. Examination questions have none:
+    each asks something else.
     """
+    if task == MEDQA:
+        return None
     named = task.replace("_", "-")
     theme = CLINICAL_COURSE if named.startswith("labels") else _OF_TASK.get(named)
     if theme is None:

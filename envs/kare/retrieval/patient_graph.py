@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ghar.data.cohort import Visit
 from ghar.envs.kare.graph.clusters import Clusters
+from ghar.envs.kare.graph.concepts import CodedVisit
 from ghar.envs.kare.graph.triples import ConceptGraphs, concept_name
 
 
@@ -57,7 +57,7 @@ def concept_nodes(graphs: ConceptGraphs, clusters: Clusters, entities: Sequence[
 
 
 def patient_graph(
-    history: Sequence[Visit], name_of: Callable[[str], str], nodes: ConceptNodes
+    history: Sequence[CodedVisit], name_of: Callable[[str], str], nodes: ConceptNodes
 ) -> PatientKnowledgeGraph:
     """G_p of the visits that a sample shows, oldest first. name_of: code -> name, as texts show it."""
     latest: dict[str, int] = {}
