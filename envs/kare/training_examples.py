@@ -48,7 +48,7 @@ from ghar.progress import track
 
 Tasks = Literal["multitask", "multitask_weighted", "two_in_one", "label_only"]
 LOOKED_UP = 64  # patients at once
-REFERENCES = {"lessons": "summaries by clinicians, behind prompts with communities and similar texts"}
+REFERENCES = {"lessons": "summaries by clinicians: a text has no label, and so no chain leads to one"}
 
 
 @dataclass(frozen=True)

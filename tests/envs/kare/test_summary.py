@@ -188,6 +188,26 @@ def test_prompts_show_two_or_four_summaries_of_similar_texts(tmp_path: Path) -> 
     assert "A patient with" not in alone.prompt and "known - " in alone.prompt
 
 
+def test_classic_rag_retrieves_abstracts_for_a_text(tmp_path: Path) -> None:
+    (tmp_path / "abstracts").mkdir()
+    paper = {"pmid": "1", "title": "Gout", "abstract": "Allopurinol is given for gout."}
+    (tmp_path / "abstracts" / "some.jsonl").write_text(json.dumps(paper) + "\n")
+    config = config_of(tmp_path, f"system.abstracts={tmp_path / 'abstracts'}", "env.prompts=full")
+    system = build(Records(config))
+    [act] = acts_of(system, config, "rag", system.cases.test[:1])
+    assert "Allopurinol is given for gout." in act.prompt and TEXTS[0] in act.prompt and not act.choices
+    [first, *_] = system.training.stages["rag_tuned"](WORDS).train
+    assert "Allopurinol is given for gout." in first.prompt and first.reply == system.cases.train[0].reads.summary
+
+
+@pytest.mark.parametrize("variant, shown", [("base", False), ("no_patients", True)])
+def test_contexts_of_table_3_leave_similar_texts_out(variant: str, shown: bool, tmp_path: Path) -> None:
+    config = config_of(tmp_path, "env.prompts=full", "env.history_tokens=100", f"system.variant={variant}")
+    system = build(Records(config))
+    [act] = acts_of(system, config, "kare", system.cases.test[:1])
+    assert "# Similar" not in act.prompt and ("# Medical knowledge" in act.prompt) is shown
+
+
 def test_a_long_text_and_long_summaries_lose_their_last_words(tmp_path: Path) -> None:
     system = build(Records(config_of(tmp_path, "env.history_tokens=8")))
     case = system.cases.test[0]
