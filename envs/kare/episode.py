@@ -40,7 +40,7 @@ from ghar.llm.prompts import load_prompts
 from ghar.rewards.compose import EpisodeReward
 from ghar.rewards.outcome import score_outcome
 
-Prompts = Literal["full", "compact", "questions"]  # env.prompts; questions: full ones of an examination
+Prompts = Literal["full", "compact", "questions", "texts", "compact_texts"]  # env.prompts, and those of tasks of texts
 Reasoning = Literal["none", "beside", "within"]
 LookUp = Callable[["Case[KareReading]"], Retrieve | None]
 ROLES = ("reason", "predict", "both")
@@ -111,12 +111,16 @@ class KareEpisodes:
             chain, label = split_both(both.text), both.value
         elif spec.reasoning == "beside":
             reason, predict = yield (self._reason(case, knowledge, evidence), self._predict(case, knowledge, evidence))
-            chain, label = reason.value, predict.value
+            chain, label = reason.value, self.label_of(predict)
         else:
             reply: Reply = yield self._predict(case, knowledge, evidence)
-            chain, label = "", reply.value
+            chain, label = "", self.label_of(reply)
         step = ReasoningStep(case.task.question, chain, bool(evidence.passages), evidence=evidence.text)
         return KarePrediction(label, (step,), chain=chain, evidence=evidence, prompt_passages=prompt_knowledge.passages)
+
+    def label_of(self, reply: Reply) -> int | None:
+        """The label that a reply to [Label Prediction] names."""
+        return reply.value
 
     def _reason(self, case: Case[KareReading], knowledge: str, evidence: Evidence) -> Act:
         return self._act("reason", case, knowledge, evidence, as_text)
@@ -161,14 +165,14 @@ PROMPT_OF = {"reason": reason_prompt, "predict": label_prompt, "both": both_prom
 
 def reply_tokens(role: str, prompts: Prompts) -> int:
     """How long a reply may be."""
-    return load_prompts("ghar.envs.kare", prompts, ("context", *ROLES))[role].max_tokens
+    return load_prompts("ghar.envs.kare", prompts, ("context", role))[role].max_tokens
 
 
 def _prompt(role: str, case: Case[KareReading], knowledge: str, prompts: Prompts, advice: str) -> str:
-    templates = load_prompts("ghar.envs.kare", prompts, ("context", *ROLES))
+    templates = load_prompts("ghar.envs.kare", prompts, ("context", role))
     labels = ", ".join(case.task.labels)
     # What is not given has no heading either, but "reason" has its parts numbered, and compact prompts no sections.
-    nothing = "" if role == "both" and prompts != "compact" else NOTHING
+    nothing = "" if prompts == "texts" or (role == "both" and prompts != "compact") else NOTHING
     context = templates["context"].render(
         question=case.task.question,
         labels=labels,

@@ -67,8 +67,10 @@ class Method:
 
 
 def prompts_of(records: Records) -> Prompts:
-    """Name the set of prompts: env.prompts, or for full ones of questions their own set."""
+    """Name the set of prompts: env.prompts, or for texts, and full ones of questions, their own sets."""
     prompts = records.config.env.prompts
+    if records.asks_summaries:
+        return "texts" if prompts == "full" else "compact_texts"
     return "questions" if prompts == "full" and records.asks_questions else prompts
 
 
@@ -122,12 +124,14 @@ def look_up(what: LooksUp, top_n: int, case: Case[KareReading]) -> Retrieve | No
 
 @dataclass(frozen=True)
 class KarePlayer:
-    """Makes the episodes of all variants. tokens: of looked-up knowledge in a prompt; top_n: passages asked for."""
+    """Makes the episodes of all variants. tokens: of looked-up knowledge in a prompt; top_n: passages asked for.
+    kind: of episodes."""
 
     prompts: Prompts
     tokens: int
     top_n: int
     count: Callable[[str], int]
+    kind: type[KareEpisodes] = KareEpisodes
 
     def episode(self, case: Case[KareReading], variant: Variant) -> EpisodeGenerator:
         """ValueError for a variant whose advice has still to be learned."""
@@ -135,5 +139,5 @@ class KarePlayer:
         if method.learns != "no":
             raise ValueError(f"variant {variant.name} has no guidelines yet: System.prepare learns them")
         spec = KareSpec(self.prompts, method.reasoning, self.tokens, method.advice)
-        episodes = KareEpisodes(spec, partial(look_up, method.looks_up, self.top_n), self.count)
+        episodes = self.kind(spec, partial(look_up, method.looks_up, self.top_n), self.count)
         return episodes.episode(replace(case, reads=case.reads.showing(method.similar)))

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ghar.data.tasks.question_files import MEDQA
+from ghar.data.tasks.summary_files import SUMMARY
 from ghar.metrics.runfolder import RunFolder
 from ghar.metrics.style import ReportSection, in_order, render_section
 from ghar.metrics.traces import shorten
@@ -17,6 +18,7 @@ FACTORS = {  # as dgra.Factors names them: how they are shown
     "hits": "Hits", "decay": "Decay", "coherence": "Coherence", "recency": "Recency", "theme": "Theme",
     "relevance": "Relevance",
 }  # fmt: skip
+NOUNS = {MEDQA: "question", SUMMARY: "text"}  # by task; of others patient
 ROOM = ("found", "cut", "shortened")  # of Rows.numbers
 CHAINED = ("kare", "scripted")  # methods that reason beside their answer, the most telling first
 
@@ -49,7 +51,7 @@ def _content(episodes: Mapping[str, Iterable[Row]], summary: Mapping[str, Any]) 
         "chains": summary.get("chains") or {},
         "guidelines": {name: guidelines["advice"] for name, guidelines in (summary.get("guidelines") or {}).items()},
         "errors": {name: policy.get("errors") or {} for name, policy in policies.items()},
-        "noun": "question" if (summary.get("task") or {}).get("name") == MEDQA else "patient",
+        "noun": NOUNS.get((summary.get("task") or {}).get("name", ""), "patient"),
         "room": {name: tuple(policy.get(what, 0) for what in ROOM) for name, policy in policies.items()},
         "patient": None,
     }
@@ -69,6 +71,12 @@ def _content(episodes: Mapping[str, Iterable[Row]], summary: Mapping[str, Any]) 
         "found": [{**p, "text": shorten(p["text"], LONGEST)} for p in row["found"] if _is_community(p)],
         "chain": shorten(row["chain"]),
         "answers": answers,
+        "reference": shorten(row.get("reference") or ""),
+        "summaries": {
+            other: shorten(each["summary"])
+            for other, some in rows.items() for each in some
+            if each["sample_id"] == row["sample_id"] and "summary" in each
+        },
     }
 
 

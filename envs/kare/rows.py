@@ -54,10 +54,15 @@ class KareRows:
     def numbers(self, rows: Sequence[Mapping[str, Any]], draw: dict[str, int]) -> dict[str, Any]:
         """`policy_summary`, "errors" {format error: count}, how many passages were "found" and had no room ("cut"),
         and of how many patients the record had none ("shortened")."""
-        passages = [passage["shown"] for row in rows for passage in row.get("found", ())]  # baselines show nothing
-        return policy_summary(rows, self.labels, **draw) | {
-            "errors": dict(Counter(error for row in rows for error in row["errors"]).most_common()),
-            "found": len(passages),
-            "cut": passages.count(False),
-            "shortened": sum(row.get("dropped", 0) > 0 for row in rows),
-        }
+        return policy_summary(rows, self.labels, **draw) | passage_counts(rows)
+
+
+def passage_counts(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Count format errors, passages and shortened records, as `KareRows.numbers` says."""
+    passages = [passage["shown"] for row in rows for passage in row.get("found", ())]  # baselines show nothing
+    return {
+        "errors": dict(Counter(error for row in rows for error in row["errors"]).most_common()),
+        "found": len(passages),
+        "cut": passages.count(False),
+        "shortened": sum(row.get("dropped", 0) > 0 for row in rows),
+    }

@@ -8,8 +8,10 @@ from typing import Annotated, Literal
 
 from ghar.config import Config, Count, Fraction, Range
 from ghar.data.tasks.question_files import MEDQA
+from ghar.data.tasks.summary_files import SUMMARY
 
-FACTORS_OF_PATIENTS = ("no_recency", "no_theme")  # values of system.variant that leave out what no question has
+FACTORS_OF_PATIENTS = ("no_recency", "no_theme")  # values of system.variant that leave out what no text has
+NOUNS = {MEDQA: "questions", SUMMARY: "texts"}  # of tasks without patients
 CONTEXTS = ("no_patients", "base")  # values of system.variant that change the context, not the equations
 
 
@@ -94,13 +96,19 @@ def contradictions(config: Config, own: Settings) -> Iterator[str]:
         yield f"system.small={limits.small} must be below system.large={limits.large}: correct them."
     if own.alpha == 1 or own.beta == 0:
         yield f"Eq. 3 needs system.alpha={own.alpha} below 1 and system.beta={own.beta} above 0: correct them."
-    if config.task.name == MEDQA and own.variant in FACTORS_OF_PATIENTS:
+    noun = NOUNS.get(config.task.name)
+    if noun is not None and own.variant in FACTORS_OF_PATIENTS:
         yield (
-            f"system.variant={own.variant} leaves out a factor of Eq. 3 that is 1 for questions, which have neither "
+            f"system.variant={own.variant} leaves out a factor of Eq. 3 that is 1 for {noun}, which have neither "
             "several visits nor a theme: choose another."
         )
-    if config.task.name == MEDQA and config.data.earlier:
-        yield "data.earlier=true asks when an outcome was known, and questions have no dates: leave it out."
+    if noun is not None and config.data.earlier:
+        yield f"data.earlier=true asks when an outcome was known, and {noun} have no dates: leave it out."
+    if config.task.name == SUMMARY and own.tasks in ("multitask_weighted", "two_in_one"):
+        yield (
+            f"system.tasks={own.tasks} teaches labels beside or after chains, and task=summary has neither: leave it "
+            "out, and references are taught."
+        )
     if config.retriever.kind in ("tfidf", "bm25"):
         kind = config.retriever.kind
         yield f"retriever={kind} makes no vectors of summaries: choose retriever=hashing, e5 or another."

@@ -1,7 +1,8 @@
 """KARE as a `System`: records, communities, similar patients and variants, put together without a model.
 
 records -> envs/kare/build.py      communities of a graph made from three sources (Section 3.1)
-        -> envs/kare/cases.py      records and similar patients as prompts show them; envs/kare/exam.py of questions
+        -> envs/kare/cases.py      records and similar patients as prompts show them; of questions envs/kare/exam.py,
+                                   of clinical texts envs/kare/summary.py
         -> envs/kare/corpus.py     what is looked up (Algorithm 1, or by likeness)
         -> envs/kare/methods.py    variants, each an episode (envs/kare/episode.py)
         -> envs/kare/training_examples.py    what a model is distilled on (Section 3.3)
@@ -17,17 +18,19 @@ from typing import Any
 
 from ghar.config import Config
 from ghar.data.tasks.question_files import MEDQA
+from ghar.data.tasks.summary_files import SUMMARY
 from ghar.envs.baseline_table import borrowed_names
 from ghar.envs.case import Case
 from ghar.envs.kare.build import BuildInputs, KareGraph, abstracts_of, build_communities, visit_inputs
 from ghar.envs.kare.cases import UNCUT, CutSplits, Neighbourhood
 from ghar.envs.kare.coagent import Guidelines, advise
 from ghar.envs.kare.corpus import ConceptNames, KareCorpus, PatientGraphs, equations
-from ghar.envs.kare.episode import ROLES, KareReading, knowledge_text, reason_prompt
-from ghar.envs.kare.exam import SimilarQuestions, as_exam, exam_inputs, exam_refusals, exam_splits, names_of_topics
+from ghar.envs.kare.episode import ROLES, KareEpisodes, KareReading, knowledge_text, label_prompt, reason_prompt
+from ghar.envs.kare.exam import SimilarQuestions, as_exam, exam_inputs, exam_refusals, exam_splits
 from ghar.envs.kare.graph.considerations import considerations_of
 from ghar.envs.kare.graph.themes import theme_of
 from ghar.envs.kare.learner import Learner
+from ghar.envs.kare.mentions import names_of_topics
 from ghar.envs.kare.methods import (
     LABELS,
     LISTED,
@@ -45,12 +48,21 @@ from ghar.envs.kare.retrieval.community_corpus import CommunityCorpus
 from ghar.envs.kare.retrieval.community_index import partitions
 from ghar.envs.kare.rows import KareRows
 from ghar.envs.kare.rule import belief, rule_of
-from ghar.envs.kare.settings import Settings, contradictions, sizes
+from ghar.envs.kare.settings import NOUNS, Settings, contradictions, sizes
+from ghar.envs.kare.summary import (
+    SimilarTexts,
+    SummaryEpisodes,
+    as_summary,
+    summary_inputs,
+    summary_refusals,
+    summary_splits,
+)
 from ghar.envs.kare.training_examples import ExampleWriter, look_up_all
 from ghar.envs.kare.upper_bounds import kare_ceilings, law_of
-from ghar.envs.questions import USUAL, with_usual
+from ghar.envs.questions import with_usual
 from ghar.envs.real_patients import early_refusals, is_real, without_rules
 from ghar.envs.records import Records
+from ghar.envs.summaries import TRIVIAL
 from ghar.envs.system import (
     WORDS,
     DemoPretraining,
@@ -84,7 +96,7 @@ class Kare:
     own: Settings
     graph: KareGraph
     corpus: KareCorpus
-    near: Neighbourhood | SimilarQuestions
+    near: Neighbourhood | SimilarQuestions | SimilarTexts
     learned: dict[str, Guidelines] = field(default_factory=dict)
 
     def read_by(self, reader: Reader) -> System[KareReading]:
@@ -136,9 +148,10 @@ class Kare:
         player, near = self._player(WORDS), self.near
         some: Any = near.splits.train[:EXAMPLES]
         cases = near.writer(self.records.config.env, words).cases(some)
+        prompt = label_prompt if self.records.asks_summaries else reason_prompt
         requests = [request for case in cases if (request := look_up("communities", player.top_n, case)) is not None]
         return [
-            reason_prompt(case, knowledge_text(evidence, player.tokens, words), player.prompts)
+            prompt(case, knowledge_text(evidence, player.tokens, words), player.prompts)
             for case, evidence in zip(cases, self.corpus.retrieve(requests), strict=True)
         ]
 
@@ -182,7 +195,8 @@ class Kare:
     def _player(self, reader: Reader) -> KarePlayer:
         config = self.records.config
         tokens = sizes(config, self.own).tokens
-        return KarePlayer(prompts_of(self.records), tokens, config.retriever.top_n, reader.count)
+        kind = SummaryEpisodes if self.records.asks_summaries else KareEpisodes
+        return KarePlayer(prompts_of(self.records), tokens, config.retriever.top_n, reader.count, kind)
 
     @cached_property
     def counts(self) -> dict[str, Any]:
@@ -190,13 +204,14 @@ class Kare:
         graphs = [self.corpus.communities.graphs[sample.sample_id] for sample in self.near.splits.test]
         counts = self.records.counts() | self.records.graph_counts()
         unknown = sum(bool(graph.unknown) for graph in graphs)
-        if not self.records.asks_questions:
+        if not self.records.texts_alone:
             return {**counts, "test samples with a concept that has no node": unknown}
+        noun = NOUNS[self.records.task.name]
         apart = sum(len(graph.direct) == len(graph.indirect) == 0 for graph in graphs)
         return {
             **counts,
-            "test questions with a concept that has no node": unknown,
-            "test questions without a concept in the communities": apart,
+            f"test {noun} with a concept that has no node": unknown,
+            f"test {noun} without a concept in the communities": apart,
         }
 
     def _summary(self, learner: Learner, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
@@ -213,11 +228,9 @@ def _reward(eta: float, episode: Episode, case: Case[KareReading]) -> EpisodeRew
 
 
 def build(records: Records, settings: Settings) -> System[KareReading]:
-    """Build or open the communities. BadInput, before anything costly, for texts that are no questions, for a task that
-    themes do not list, for variant rag without abstracts, and for whatever a step of the build cannot use."""
+    """Build or open the communities. BadInput, before anything costly, for a task that themes do not list, for variant
+    rag without abstracts, and for whatever a step of the build cannot use."""
     config = records.config
-    if not records.asks_questions:
-        records.require_patients()
     theme_of(records.task.name)
     papers = abstracts_of(records, settings)
     for name in {"rag", TUNED_RAG}.intersection(config.eval.variants or ()):
@@ -226,40 +239,50 @@ def build(records: Records, settings: Settings) -> System[KareReading]:
     for sentence in contradictions(config, settings):  # of another system's configuration, which asks these communities
         raise BadInput(sentence)
     encoder = load_encoder(config.retriever.kind, ENCODED)
-    near, inputs = (_questions if records.asks_questions else _visits)(records, encoder)
+    near, inputs = _neighbours(records, encoder)
     graph, splits = build_communities(records, settings, encoder, inputs), near.splits
     histories = {sample.sample_id: sample.history for sample in (*splits.train, *splits.valid, *splits.test)}
     graphs = PatientGraphs(histories, near.name_of, graph.nodes)
     communities = CommunityCorpus(graph.index, encoder, graphs, equations(settings))
     corpus = KareCorpus(communities, papers, Path(config.data.cache) / "indexes")
     made = Kare(records, settings, graph, corpus, near).read_by(WORDS)
+    if records.asks_summaries:
+        return as_summary(made, config.reward.eta)
     return with_usual(as_exam(made), Method("nothing", 0, "none")) if records.asks_questions else made
 
 
-def _visits(records: Records, encoder: Encoder) -> tuple[Neighbourhood, BuildInputs]:
-    """Patients, and what the graph is built around."""
-    inputs, name_of = visit_inputs(records), ConceptNames(records.names)
-    return Neighbourhood(records.splits, records.task, name_of, encoder, records.config.data.earlier), inputs
-
-
-def _questions(records: Records, encoder: Encoder) -> tuple[SimilarQuestions, BuildInputs]:
-    """The same of an examination."""
-    splits = exam_splits(records)
-    name_of, closed = ConceptNames(names_of_topics(splits)), records.provenance().credentialed
-    return SimilarQuestions(splits, records.task, name_of, encoder, closed), exam_inputs(records, splits)
+def _neighbours(
+    records: Records, encoder: Encoder
+) -> tuple[Neighbourhood | SimilarQuestions | SimilarTexts, BuildInputs]:
+    """Patients, questions or texts, and what the graph is built around."""
+    task = records.task
+    if not records.texts_alone:
+        inputs, name_of = visit_inputs(records), ConceptNames(records.names)
+        return Neighbourhood(records.splits, task, name_of, encoder, records.config.data.earlier), inputs
+    closed = records.provenance().credentialed
+    if records.asks_summaries:
+        texts = summary_splits(records)
+        names = ConceptNames(names_of_topics(texts))
+        return SimilarTexts(texts, task, names, encoder, closed), summary_inputs(records, texts)
+    questions = exam_splits(records)
+    names = ConceptNames(names_of_topics(questions))
+    return SimilarQuestions(questions, task, names, encoder, closed), exam_inputs(records, questions)
 
 
 def variant_names(config: Config, settings: Settings) -> tuple[str, ...]:
     """List the variants that `build` may make, where there are abstracts, with those of the baselines beside them."""
-    others = (USUAL,) if config.task.name == MEDQA else borrowed_names(BASELINES, config)
+    others = TRIVIAL.get(config.task.name) or borrowed_names(BASELINES, config)
     return (*variants_of(settings, "", abstracts=True), *others)
 
 
 def refused_variants(config: Config, settings: Settings) -> Mapping[str, str]:
-    """Map the variants of the rule to its refusal, for real patients; for questions also those that need patients."""
+    """Map the variants of the rule to its refusal, for real patients; for questions and texts also those that need
+    patients or labels."""
     variants = variants_of(settings, "", abstracts=settings.abstracts is not None)
     if config.task.name == MEDQA:
         return exam_refusals(variants)
+    if config.task.name == SUMMARY:
+        return summary_refusals(variants)
     return early_refusals(config.data, "kare", variants, _listed(variants), RULE)
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ghar.data.tasks.splits import Splits
+from ghar.data.tasks.summary_files import SummarisedText
 from ghar.envs.case import Case
 from ghar.envs.kare.episode import (
     KareReading,
@@ -38,6 +39,7 @@ from ghar.envs.kare.settings import Settings
 from ghar.envs.real_patients import ABOUT
 from ghar.envs.records import Records
 from ghar.envs.rollout import Corpus
+from ghar.envs.summaries import right_reply
 from ghar.envs.system import Example, SftExamples
 from ghar.envs.worlds.severity_grades import follows
 from ghar.episode import Retrieve
@@ -46,6 +48,7 @@ from ghar.progress import track
 
 Tasks = Literal["multitask", "multitask_weighted", "two_in_one", "label_only"]
 LOOKED_UP = 64  # patients at once
+REFERENCES = {"lessons": "summaries by clinicians: a text has no label, and so no chain leads to one"}
 
 
 @dataclass(frozen=True)
@@ -70,9 +73,11 @@ class ExampleWriter:
 
     @property
     def tasks(self) -> Tasks:
-        """What is taught: labels alone where chains would come from a rule that does not know the patients."""
+        """What is taught: labels alone where chains would come from a rule that does not know the patients; of texts
+        their references alone."""
         knows = self.records.world is not None and follows(self.records.config.task.name)
-        return self.own.tasks if knows or self.own.expert != "scripted" else "label_only"
+        chained = (knows or self.own.expert != "scripted") and not self.records.asks_summaries
+        return self.own.tasks if chained else "label_only"
 
     def examples(self) -> SftExamples:
         """Asks the expert what it was not asked before. Chains for validation patients are written for two_in_one
@@ -89,8 +94,15 @@ class ExampleWriter:
             taught.append(DistillationData(cases, knowledge, chains[name].best if name in chains else {}))
         train, valid = taught
         prompts = self.player.prompts
-        about = _about(chains) | (ABOUT if self.tasks != self.own.tasks else {})
+        about = _about(chains) | self._lessons
         return SftExamples(examples_of(train, self.tasks, prompts), answers_of(valid, self.tasks, prompts), about)
+
+    @property
+    def _lessons(self) -> dict[str, str]:
+        """For summary.json, what is taught where it is not what system.tasks names."""
+        if self.records.asks_summaries:
+            return REFERENCES
+        return ABOUT if self.tasks != self.own.tasks else {}
 
     def _knowledge(self, cases: Sequence[Case[KareReading]]) -> dict[str, str]:
         def request(case: Case[KareReading]) -> Retrieve | None:
@@ -161,12 +173,12 @@ def examples_of(taught: DistillationData, tasks: Tasks, prompts: Prompts) -> lis
 
 
 def label_pairs(taught: DistillationData, prompts: Prompts, share: Mapping[int, float]) -> list[Example]:
-    """[Label Prediction] of each case, one of the task's labels. share: of a label."""
+    """[Label Prediction] of each case: one of the task's labels, or the reference of a text. share: of a label."""
     return [
         Example(
             label_prompt(case, taught.knowledge[case.sample_id], prompts),
-            case.task.labels[case.label],
-            case.task.labels,
+            right_reply(case),
+            () if isinstance(case.reads, SummarisedText) else case.task.labels,
             share.get(case.label, 1.0),
         )
         for case in taught.cases

@@ -1,17 +1,23 @@
 """What to weigh in a task: told to an expert and in zero-shot and few-shot prompts, never to a fine-tuned model.
 
 The paper's "Key Considerations" (Figure 15 of KARE) for mortality and readmission, in our words; those for the length
-of stay, for single diagnoses and results, and for examination questions are ours.
+of stay, for single diagnoses and results, for examination questions and for clinical texts are ours.
 """
 
 from __future__ import annotations
 
+from ghar.data.tasks.summary_files import SUMMARY
 from ghar.envs.kare.graph.themes import CLINICAL_COURSE, LENGTH_OF_STAY, MORTALITY, READMISSION, theme_of
 
 QUESTIONS = (
     "Question: what is asked for (a cause, a test, a treatment), and which findings of the text decide it.",
     "Options: which of them the findings contradict, and which one explains all of them.",
     "Medical knowledge: what it states of the concepts of the question and of each option, if anything.",
+)
+TEXTS = (
+    "Findings: complaints, examination, results and diagnoses that decide what is done, with their numbers and sides.",
+    "Plan: what was given, changed, ordered or arranged, each with the problem that it is for.",
+    "Form: the order and the headings in which clinicians write such a summary, without small talk and repetitions.",
 )
 _OF_THEME = {
     MORTALITY: (
@@ -47,4 +53,6 @@ _OF_THEME = {
 def considerations_of(task: str) -> tuple[str, ...]:
     """The points for a task, by `Task.name` or its name in conf/task. BadInput as `theme_of` raises it."""
     theme = theme_of(task)
-    return QUESTIONS if theme is None else _OF_THEME[theme]
+    if theme is None:
+        return TEXTS if task == SUMMARY else QUESTIONS
+    return _OF_THEME[theme]

@@ -20,7 +20,8 @@ from ghar.llm.engine import Engine
 from ghar.llm.prompts import load_prompts
 from ghar.progress import track
 
-VISITS, QUESTIONS, KINDS = "triples", "questions", ("abstract", "concepts")  # sets of prompts, and their roles
+VISITS, QUESTIONS, TEXTS = "triples", "questions", "texts"  # sets of prompts
+KINDS = ("abstract", "concepts")  # their roles
 ABSTRACTS, MOST, HOPS, TRIES = 3, 10, 3, 3  # n = 3, at most 10 triples a text (B.2), 3 hops (B.3); tries are ours
 CHUNK = 1_024  # concept sets whose abstracts are looked for at once
 
@@ -62,7 +63,7 @@ def corpus_part(
     A question is one abstract with the concepts of one list. A triple goes to the graph of every concept of the cohort
     that the abstract mentions: by name, or because a triple of the answer names it.
 
-    prompts: VISITS or QUESTIONS, which the lists are of.
+    prompts: VISITS, QUESTIONS or TEXTS, which the lists are of.
     """
     template = load_prompts("ghar.envs.kare", prompts, KINDS)["abstract"]
     row_of: dict[str, int] = {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ghar.data.tasks.question_files import MEDQA
+from ghar.data.tasks.summary_files import SUMMARY
 from ghar.errors import BadInput
 
 
@@ -116,10 +117,10 @@ _OF_TASK = {
 def theme_of(task: str) -> Theme | None:
     """The theme of a task, by `Task.name` or by its name in conf/task. BadInput for a task that is not listed.
 
-    Tasks of label files ("labels-...") may ask anything, and have the widest theme. Examination questions have none:
-    each asks something else.
+    Tasks of label files ("labels-...") may ask anything, and have the widest theme. Examination questions and
+    clinical texts have none: each is about something else.
     """
-    if task == MEDQA:
+    if task in (MEDQA, SUMMARY):
         return None
     named = task.replace("_", "-")
     theme = CLINICAL_COURSE if named.startswith("labels") else _OF_TASK.get(named)

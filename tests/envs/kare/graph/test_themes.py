@@ -19,7 +19,8 @@ def test_tasks_have_their_theme_by_either_name() -> None:
     assert theme_of("new_acutemi") is theme_of("lab_anemia") is CLINICAL_COURSE
     with pytest.raises(BadInput, match="'bleeding' has no theme"):
         theme_of("bleeding")
-    assert theme_of("medqa") is None and len(considerations_of("medqa")) >= 3
+    for task in ("medqa", "summary"):
+        assert theme_of(task) is None and len(considerations_of(task)) >= 3
 
 
 @pytest.mark.parametrize("task", VISIT_TASKS)
