@@ -59,10 +59,11 @@ OmegaConf.register_new_resolver("user_cache", lambda: str(user_cache()), replace
 OmegaConf.register_new_resolver("of_ghar", of_ghar, replace=True)
 
 
-def launch(job: Callable[[Config], None], sends: bool = True) -> None:
+def launch(job: Callable[[Config], None], sends: bool = True, plans: bool = False) -> None:
     """Read the command line and call `job` with the checked configuration, once or (--multirun) once a combination.
 
-    sends: whether the configuration's addresses are asked; a service is one, and its own is where it listens.
+    sends: whether the configuration's addresses are asked; a service is one, and its own is where it listens. plans:
+    whether `job` knows `plan`; others refuse it, or they would do what was only to be planned.
     """
     _find_own()
     _careful()
@@ -86,6 +87,8 @@ def launch(job: Callable[[Config], None], sends: bool = True) -> None:
     def task(values: DictConfig) -> None:
         with _explain_errors() if not arguments.multirun else _noted(failed):
             config = _in_sweep(_checked(_plain(values)))
+            if config.plan and not plans:
+                raise BadInput("plan=true plans a training, with its evaluation: run launch/train.py with these keys.")
             if sends:
                 ask(config)
             job(config)

@@ -44,4 +44,4 @@ if __name__ == "__main__":
     sys.path[0] = str(next(p for p in Path(__file__).resolve().parents if (p / "ghar" / "__init__.py").is_file()))
     from ghar.launch.entry import launch
 
-    launch(run)
+    launch(run, plans=True)

@@ -146,6 +146,14 @@ def test_options_with_dashes_are_one_sentence(script: str, arguments: list[str],
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("script", ["evaluate.py", "prepare_data.py", "train_ray.py"])
+def test_what_is_only_to_be_planned_is_not_done(script: str, tmp_path: Path) -> None:
+    done = start(ROOT / "launch" / script, "plan=true", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "plan=true plans a training, with its evaluation: run launch/train.py with these keys.\n"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("written", [["--experiment", "mimic4_read"], ["--experiment=mimic4_read"]])
 def test_an_experiment_may_be_named_with_dashes(probe: Path, written: list[str]) -> None:
     done = start(probe, *written, "seed=4")
