@@ -5,23 +5,22 @@ Similar questions are shown with their right answers in words: a letter means no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-from ghar.config import EnvConfig
 from ghar.data.tasks.question_files import MEDQA, ChoiceQuestion, read_question_set
 from ghar.data.tasks.splits import Splits
 from ghar.envs.kare.build import BuildInputs
 from ghar.envs.kare.episode import KareReading
 from ghar.envs.kare.graph.from_engine import QUESTIONS
 from ghar.envs.kare.mentions import (
-    MentionedConcepts,
-    MentionWriter,
-    NearestTexts,
-    mention_history,
+    MentionSample,
+    NearestReading,
+    TextKind,
     mention_inputs,
+    mention_splits,
     need_of_patients,
     refusals_of,
     without_variants,
@@ -33,73 +32,32 @@ from ghar.envs.system import System, Variant
 COMPARISONS = (("kare", "no_reasoning"),)
 
 
-@dataclass(frozen=True)
-class ExamSample:
-    """A question as a sample. topics: what it and its options mention ("disease NAME"). label: of the right option."""
-
-    sample_id: str
-    subject_id: int
-    question: ChoiceQuestion
-    topics: tuple[str, ...]
-    label: int
-
-    @property
-    def text(self) -> str:
-        """The question and its options."""
-        return self.question.shown()
-
-    @property
-    def history(self) -> tuple[MentionedConcepts, ...]:
-        """The one visit."""
-        return mention_history(self.subject_id, self.topics)
-
-    @property
-    def content(self) -> tuple[str, frozenset[str]]:
-        """What two copies of one question share, in whatever order their options stand."""
-        return self.question.text, frozenset(self.question.options)
-
-    def may_show(self, other: ExamSample) -> bool:
-        """Whether the other is no copy of this question."""
-        return other.content != self.content
+def _content(question: ChoiceQuestion) -> tuple[str, frozenset[str]]:
+    """What two copies of one question share, in whatever order their options stand."""
+    return question.text, frozenset(question.options)
 
 
-class SimilarQuestions(NearestTexts[ExamSample]):
-    """The nearest training questions, with their options."""
-
-    def writer(self, env: EnvConfig, count: Callable[[str], int], similar: int = 1) -> ExamWriter:
-        """Make an `ExamWriter` with these arguments."""
-        return ExamWriter(self, env, count, similar)
+def _may_show(one: MentionSample[ChoiceQuestion], other: MentionSample[ChoiceQuestion]) -> bool:
+    return _content(other.text) != _content(one.text)
 
 
-class ExamWriter(MentionWriter[ExamSample]):
-    """Cuts questions."""
-
-    def cut(self, sample: ExamSample) -> str:
-        """Cut the question: its first words are left out, options never."""
-        return self._cut(sample.question)
-
-    def example(self, sample: ExamSample) -> str:
-        """Put a training question without its options and its right answer into words."""
-        question, right = sample.question, sample.question.options[sample.label]
-        return f"{self._cut(replace(question, options=())).strip()}\nright answer: {right}"
-
-    def _cut(self, question: ChoiceQuestion) -> str:
-        return cut_question(question, self.env.history_tokens, self.count)
+def _example(sample: MentionSample[ChoiceQuestion], tokens: int, count: Callable[[str], int]) -> str:
+    """Put a training question without its options and its right answer into words."""
+    question, right = sample.text, sample.text.options[sample.label]
+    return f"{cut_question(replace(question, options=()), tokens, count).strip()}\nright answer: {right}"
 
 
-def exam_splits(records: Records) -> Splits[ExamSample]:
-    """Read the questions by split, with what they mention of the run's graph."""
-
-    def samples(part: Sequence[Any]) -> tuple[ExamSample, ...]:
-        return tuple(
-            ExamSample(one.sample_id, one.subject_id, one.text, _topics(records, one.text), one.label) for one in part
-        )
-
-    splits = records.texts.splits
-    return Splits(samples(splits.train), samples(splits.valid), samples(splits.test))
+EXAM = TextKind(  # the first words of a long question are left out, options never
+    ChoiceQuestion.shown, _may_show, cut_question, _example, lambda _: NearestReading()
+)
 
 
-def exam_inputs(records: Records, splits: Splits[ExamSample]) -> BuildInputs:
+def exam_splits(records: Records) -> Splits[MentionSample[ChoiceQuestion]]:
+    """Read the questions by split, with what they and their options mention of the run's graph."""
+    return mention_splits(records.texts.splits, partial(_topics, records))
+
+
+def exam_inputs(records: Records, splits: Splits[MentionSample[ChoiceQuestion]]) -> BuildInputs:
     """Make one concept set a training question. The coding system is what any question of data.root mentions, whose
     right answers are not read. BadInput where no training question mentions anything of the graph."""
     config = records.config

@@ -12,12 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Generic, Protocol, TypeVar
+from itertools import count
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from ghar.config import EnvConfig
 from ghar.data.cohort import Task
+from ghar.data.tasks.samples import TextSample
 from ghar.data.tasks.splits import Splits
 from ghar.envs.case import Case
 from ghar.envs.kare.build import BuildInputs
@@ -36,6 +38,7 @@ from ghar.retrieval.encoders import Encoder
 PAIR = 2  # similar texts for each patient of each label in a prompt on patients: N = 2 and N = 4 of Table 2
 MOST = 2 * PAIR
 ENCODED = 256  # texts encoded together
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -48,40 +51,19 @@ class MentionedConcepts:
     procedures: tuple[str, ...] = ()
 
 
-def mention_history(visit_id: int, topics: Sequence[str]) -> tuple[MentionedConcepts, ...]:
-    """Make the one visit of topics ("disease NAME"). visit_id: no other text's."""
-    drugs = tuple(topic for topic in topics if topic.startswith("drug "))
-    others = tuple(topic for topic in topics if not topic.startswith("drug "))
-    return (MentionedConcepts(visit_id, others, drugs),)
+@dataclass(frozen=True)
+class MentionSample(TextSample[T]):
+    """A question or a text with what it mentions ("disease NAME"), its answer aside. visit_id: no other sample's."""
 
-
-class MentionSample(Protocol):
-    """A text as a sample. topics: what it mentions. label: of the right answer. text: without it."""
+    visit_id: int
+    topics: tuple[str, ...]
 
     @property
-    def sample_id(self) -> str: ...
-
-    @property
-    def subject_id(self) -> int: ...
-
-    @property
-    def topics(self) -> tuple[str, ...]: ...
-
-    @property
-    def label(self) -> int: ...
-
-    @property
-    def text(self) -> str: ...
-
-    @property
-    def history(self) -> tuple[MentionedConcepts, ...]: ...
-
-    def may_show(self, other: Any) -> bool:
-        """Whether another text may stand in a prompt about this one."""
-        ...
-
-
-T = TypeVar("T", bound=MentionSample)
+    def history(self) -> tuple[MentionedConcepts, ...]:
+        """The one visit."""
+        drugs = tuple(topic for topic in self.topics if topic.startswith("drug "))
+        others = tuple(topic for topic in self.topics if not topic.startswith("drug "))
+        return (MentionedConcepts(self.visit_id, others, drugs),)
 
 
 @dataclass(frozen=True)
@@ -95,41 +77,58 @@ class NearestReading(KareReading):
         return replace(self, similar="\n".join(f"{number}. {text}" for number, text in enumerate(texts, 1)))
 
 
+@dataclass(frozen=True)
+class TextKind(Generic[T]):
+    """What differs between questions and texts to be summarised.
+
+    shown: a text without its answer. may_show: whether the second may stand in a prompt about the first. cut: a text
+    in at most some tokens, as the function counts them. example: a training text with its answer, for prompts about
+    others, in the same budget. reading: what a case holds besides its text, without similar texts.
+    """
+
+    shown: Callable[[T], str]
+    may_show: Callable[[MentionSample[T], MentionSample[T]], bool]
+    cut: Callable[[T, int, Callable[[str], int]], str]
+    example: Callable[[MentionSample[T], int, Callable[[str], int]], str]
+    reading: Callable[[T], NearestReading]
+
+
 @dataclass(frozen=True, eq=False)
 class NearestTexts(Generic[T]):
     """The training texts nearest to any text of the splits. Nothing reads the answer of the one that asks."""
 
-    splits: Splits[T]
+    kind: TextKind[T]
+    splits: Splits[MentionSample[T]]
     task: Task
     name_of: ConceptNames
     encoder: Encoder
     credentialed: bool
 
-    def of(self, samples: Sequence[T]) -> list[tuple[T, ...]]:
+    def of(self, samples: Sequence[MentionSample[T]]) -> list[tuple[MentionSample[T], ...]]:
         """Rank for each sample its `MOST` nearest training texts among those that it may show.
 
         Ties go to the earlier text."""
-        train, nearest = self.splits.train, []
+        train, may_show, nearest = self.splits.train, self.kind.may_show, []
         vectors = self._trained if samples is train else self._encoded(samples)
         for sample, vector in zip(samples, vectors, strict=True):
             order = np.argsort(-np.round(self._trained @ vector, DECIMALS), kind="stable")
-            others = (train[i] for i in order.tolist() if sample.may_show(train[i]))
+            others = (train[i] for i in order.tolist() if may_show(sample, train[i]))
             nearest.append(tuple(other for other, _ in zip(others, range(MOST), strict=False)))
         return nearest
 
     def writer(self, env: EnvConfig, count: Callable[[str], int], similar: int = 1) -> MentionWriter[T]:
         """Make the writer of these texts with these arguments."""
-        raise NotImplementedError
+        return MentionWriter(self, env, count, similar)
 
     @cached_property
     def _trained(self) -> np.ndarray:
         """f32[n, d]: embeddings of the training texts."""
         return self._encoded(self.splits.train)
 
-    def _encoded(self, samples: Sequence[T]) -> np.ndarray:
+    def _encoded(self, samples: Sequence[MentionSample[T]]) -> np.ndarray:
         parts = [np.empty((0, self.encoder.dimension), np.float32)]
         for at in range(0, len(samples), ENCODED):
-            parts.append(self.encoder.passages([sample.text for sample in samples[at : at + ENCODED]]))
+            parts.append(self.encoder.passages([self.kind.shown(one.text) for one in samples[at : at + ENCODED]]))
         return np.concatenate(parts)
 
 
@@ -142,7 +141,7 @@ class MentionWriter(Generic[T]):
     count: Callable[[str], int]
     similar: int = 1
 
-    def cases(self, samples: Sequence[T]) -> tuple[Case[KareReading], ...]:
+    def cases(self, samples: Sequence[MentionSample[T]]) -> tuple[Case[KareReading], ...]:
         """Make a case of each text, in order."""
         answered: dict[str, str] = {}  # a training text is put into words once, however many cases show it
         return tuple(
@@ -150,35 +149,39 @@ class MentionWriter(Generic[T]):
             for sample, others in zip(samples, self.near.of(samples), strict=True)
         )
 
-    def cut(self, sample: T) -> str:
-        """Cut the text to the budget."""
-        raise NotImplementedError
-
-    def example(self, sample: T) -> str:
-        """Put a training text with its answer into words, for prompts about others."""
-        raise NotImplementedError
-
-    def reading(self, sample: T) -> NearestReading:
-        """Make what a case holds besides its text, without similar texts."""
-        return NearestReading()
-
-    def _case(self, sample: T, similar: Sequence[str]) -> Case[KareReading]:
-        text = self.cut(sample)
-        dropped = len(sample.text.split()) - len(text.split())
-        reading = replace(self.reading(sample), neighbours=(tuple(similar),), dropped=dropped)
+    def _case(self, sample: MentionSample[T], similar: Sequence[str]) -> Case[KareReading]:
+        kind = self.near.kind
+        text = kind.cut(sample.text, self.env.history_tokens, self.count)
+        dropped = len(kind.shown(sample.text).split()) - len(text.split())
+        reading = replace(kind.reading(sample.text), neighbours=(tuple(similar),), dropped=dropped)
         return Case(
             sample.sample_id, sample.subject_id, sample.subject_id, text, sample.topics, self.near.task, sample.label,
             reading.showing(self.similar), credentialed=self.near.credentialed,
         )  # fmt: skip
 
-    def _answered(self, sample: T, answered: dict[str, str]) -> str:
+    def _answered(self, sample: MentionSample[T], answered: dict[str, str]) -> str:
         if sample.sample_id not in answered:
-            answered[sample.sample_id] = self.example(sample)
+            answered[sample.sample_id] = self.near.kind.example(sample, self.env.history_tokens, self.count)
         return answered[sample.sample_id]
 
 
+def mention_splits(
+    splits: Splits[TextSample[T]], topics_of: Callable[[T], tuple[str, ...]]
+) -> Splits[MentionSample[T]]:
+    """Give each sample what it mentions, as `topics_of` finds it."""
+
+    def samples(part: Sequence[TextSample[T]]) -> tuple[MentionSample[T], ...]:
+        return tuple(
+            MentionSample(one.sample_id, one.subject_id, one.text, one.label, next(numbers), topics_of(one.text))
+            for one in part
+        )
+
+    numbers = count()
+    return Splits(samples(splits.train), samples(splits.valid), samples(splits.test))
+
+
 def mention_inputs(
-    records: Records, train: Sequence[MentionSample], every: Iterable[Sequence[str]], prompts: str, noun: str
+    records: Records, train: Sequence[MentionSample[Any]], every: Iterable[Sequence[str]], prompts: str, noun: str
 ) -> BuildInputs:
     """Make one concept set a training text. BadInput where no training text mentions anything of the graph.
 

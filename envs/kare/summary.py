@@ -12,12 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import count
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ghar.config import EnvConfig
-from ghar.data.tasks.samples import TextSample
 from ghar.data.tasks.splits import Splits
 from ghar.data.tasks.summary_files import LABEL, SUMMARY, SummarisedText, read_summary_set
 from ghar.envs.case import Case
@@ -25,12 +23,11 @@ from ghar.envs.kare.build import BuildInputs
 from ghar.envs.kare.episode import KareEpisodes, KareReading
 from ghar.envs.kare.graph.from_engine import TEXTS
 from ghar.envs.kare.mentions import (
-    MentionedConcepts,
-    MentionWriter,
+    MentionSample,
     NearestReading,
-    NearestTexts,
-    mention_history,
+    TextKind,
     mention_inputs,
+    mention_splits,
     need_of_patients,
     refusals_of,
     without_variants,
@@ -57,56 +54,25 @@ class SummaryReading(NearestReading, SummarisedText):
     """The text with its reference, which no prompt about it shows, and the summaries of similar texts."""
 
 
-@dataclass(frozen=True)
-class SummarySample:
-    """A text as a sample. number: of the text, for a patient may have several. topics: what it mentions ("disease
-    NAME"), without its summary."""
-
-    sample_id: str
-    subject_id: int
-    number: int
-    summarised: SummarisedText
-    topics: tuple[str, ...]
-    label: int = LABEL
-
-    @property
-    def text(self) -> str:
-        """The text, without its summary."""
-        return self.summarised.source
-
-    @property
-    def history(self) -> tuple[MentionedConcepts, ...]:
-        """The one visit."""
-        return mention_history(self.number, self.topics)
-
-    def may_show(self, other: SummarySample) -> bool:
-        """Whether the other is of another patient."""
-        return other.subject_id != self.subject_id
+def _may_show(one: MentionSample[SummarisedText], other: MentionSample[SummarisedText]) -> bool:
+    return other.subject_id != one.subject_id
 
 
-class SimilarTexts(NearestTexts[SummarySample]):
-    """The nearest training texts, by the texts alone."""
-
-    def writer(self, env: EnvConfig, count: Callable[[str], int], similar: int = 1) -> SummaryWriter:
-        """Make a `SummaryWriter` with these arguments."""
-        return SummaryWriter(self, env, count, similar)
+def _cut(text: SummarisedText, tokens: int, count: Callable[[str], int]) -> str:
+    return cut_text(text.source, tokens, count)
 
 
-class SummaryWriter(MentionWriter[SummarySample]):
-    """Cuts texts, and summaries of similar ones: the last words are left out."""
+def _example(sample: MentionSample[SummarisedText], tokens: int, count: Callable[[str], int]) -> str:
+    """Cut the summary of a training text to its share."""
+    return cut_text(sample.text.summary, int(SHARE * tokens), count)
 
-    def cut(self, sample: SummarySample) -> str:
-        """Cut the text to env.history_tokens."""
-        return cut_text(sample.text, self.env.history_tokens, self.count)
 
-    def example(self, sample: SummarySample) -> str:
-        """Cut the summary of a training text to its share."""
-        return cut_text(sample.summarised.summary, int(SHARE * self.env.history_tokens), self.count)
+def _reading(text: SummarisedText) -> SummaryReading:
+    """Take the text and its reference, for rewards and metrics."""
+    return SummaryReading(text.text_id, text.source, text.summary)
 
-    def reading(self, sample: SummarySample) -> SummaryReading:
-        """Take the text and its reference, for rewards and metrics."""
-        one = sample.summarised
-        return SummaryReading(one.text_id, one.source, one.summary)
+
+CLINICAL_TEXT = TextKind(lambda text: text.source, _may_show, _cut, _example, _reading)  # the last words are left out
 
 
 class SummaryEpisodes(KareEpisodes):
@@ -120,21 +86,12 @@ class SummaryEpisodes(KareEpisodes):
         return self._act("predict", case, knowledge, evidence, as_text)
 
 
-def summary_splits(records: Records) -> Splits[SummarySample]:
-    """Read the texts by split, with what they mention of the run's graph."""
-
-    def samples(part: Sequence[TextSample[SummarisedText]]) -> tuple[SummarySample, ...]:
-        return tuple(
-            SummarySample(one.sample_id, one.subject_id, next(numbers), one.text, _topics(records, one.text))
-            for one in part
-        )
-
-    numbers = count()
-    splits = records.texts.splits
-    return Splits(samples(splits.train), samples(splits.valid), samples(splits.test))
+def summary_splits(records: Records) -> Splits[MentionSample[SummarisedText]]:
+    """Read the texts by split, with what they mention of the run's graph, their summaries aside."""
+    return mention_splits(records.texts.splits, partial(_topics, records))
 
 
-def summary_inputs(records: Records, splits: Splits[SummarySample]) -> BuildInputs:
+def summary_inputs(records: Records, splits: Splits[MentionSample[SummarisedText]]) -> BuildInputs:
     """Make one concept set a training text. The coding system is what any text of data.root mentions, whose summaries
     are not read. BadInput where no training text mentions anything of the graph."""
     config = records.config

@@ -26,11 +26,11 @@ from ghar.envs.kare.cases import UNCUT, CutSplits, Neighbourhood
 from ghar.envs.kare.coagent import Guidelines, advise
 from ghar.envs.kare.corpus import ConceptNames, KareCorpus, PatientGraphs, equations
 from ghar.envs.kare.episode import ROLES, KareEpisodes, KareReading, knowledge_text, label_prompt, reason_prompt
-from ghar.envs.kare.exam import SimilarQuestions, as_exam, exam_inputs, exam_refusals, exam_splits
+from ghar.envs.kare.exam import EXAM, as_exam, exam_inputs, exam_refusals, exam_splits
 from ghar.envs.kare.graph.considerations import considerations_of
 from ghar.envs.kare.graph.themes import theme_of
 from ghar.envs.kare.learner import Learner
-from ghar.envs.kare.mentions import names_of_topics
+from ghar.envs.kare.mentions import NearestTexts, names_of_topics
 from ghar.envs.kare.methods import (
     LABELS,
     LISTED,
@@ -50,7 +50,7 @@ from ghar.envs.kare.rows import KareRows
 from ghar.envs.kare.rule import belief, rule_of
 from ghar.envs.kare.settings import NOUNS, Settings, contradictions, sizes
 from ghar.envs.kare.summary import (
-    SimilarTexts,
+    CLINICAL_TEXT,
     SummaryEpisodes,
     as_summary,
     summary_inputs,
@@ -96,7 +96,7 @@ class Kare:
     own: Settings
     graph: KareGraph
     corpus: KareCorpus
-    near: Neighbourhood | SimilarQuestions | SimilarTexts
+    near: Neighbourhood | NearestTexts[Any]
     learned: dict[str, Guidelines] = field(default_factory=dict)
 
     def read_by(self, reader: Reader) -> System[KareReading]:
@@ -251,9 +251,7 @@ def build(records: Records, settings: Settings) -> System[KareReading]:
     return with_usual(as_exam(made), Method("nothing", 0, "none")) if records.asks_questions else made
 
 
-def _neighbours(
-    records: Records, encoder: Encoder
-) -> tuple[Neighbourhood | SimilarQuestions | SimilarTexts, BuildInputs]:
+def _neighbours(records: Records, encoder: Encoder) -> tuple[Neighbourhood | NearestTexts[Any], BuildInputs]:
     """Patients, questions or texts, and what the graph is built around."""
     task = records.task
     if not records.texts_alone:
@@ -263,10 +261,10 @@ def _neighbours(
     if records.asks_summaries:
         texts = summary_splits(records)
         names = ConceptNames(names_of_topics(texts))
-        return SimilarTexts(texts, task, names, encoder, closed), summary_inputs(records, texts)
+        return NearestTexts(CLINICAL_TEXT, texts, task, names, encoder, closed), summary_inputs(records, texts)
     questions = exam_splits(records)
     names = ConceptNames(names_of_topics(questions))
-    return SimilarQuestions(questions, task, names, encoder, closed), exam_inputs(records, questions)
+    return NearestTexts(EXAM, questions, task, names, encoder, closed), exam_inputs(records, questions)
 
 
 def variant_names(config: Config, settings: Settings) -> tuple[str, ...]:

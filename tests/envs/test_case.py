@@ -6,8 +6,6 @@ import ast
 from dataclasses import fields
 from pathlib import Path
 
-import pytest
-
 from ghar.data.cohort import Sample, Task
 from ghar.envs.case import Case
 
@@ -19,7 +17,6 @@ KINDS = {
 }  # fmt: skip
 
 
-@pytest.mark.slow
 def test_nothing_else_has_the_id_and_the_label_of_a_sample() -> None:
     found: set[str] = set()
     for folder in ("ghar/data", "envs", "benchmarks"):

@@ -19,8 +19,9 @@ from ghar.data.tasks.splits import Splits
 from ghar.envs.case import Case
 from ghar.envs.kare.corpus import ConceptNames
 from ghar.envs.kare.episode import KareReading
-from ghar.envs.kare.exam import ExamSample, SimilarQuestions, exam_inputs, exam_splits
+from ghar.envs.kare.exam import EXAM, exam_inputs, exam_splits
 from ghar.envs.kare.graph.considerations import QUESTIONS
+from ghar.envs.kare.mentions import MentionSample, NearestTexts
 from ghar.envs.play import play, stage_of
 from ghar.envs.records import Records
 from ghar.envs.system import WORDS, System, build, check_variants, variant_names
@@ -127,8 +128,12 @@ def test_a_training_question_does_not_show_its_own_answer(tmp_path: Path) -> Non
     assert prompts_of(one, first, one.cases.train) != prompts_of(two, second, two.cases.train), "others show it"
 
 
-def sample(number: int, text: str, *options: str) -> ExamSample:
-    return ExamSample(f"q{number}", number, ChoiceQuestion(f"q{number}", text, options, 0), (), 0)
+def sample(number: int, text: str, *options: str) -> MentionSample[ChoiceQuestion]:
+    return MentionSample(f"q{number}", number, ChoiceQuestion(f"q{number}", text, options, 0), 0, number, ())
+
+
+def copies(one: ChoiceQuestion, other: ChoiceQuestion) -> bool:
+    return one.text == other.text and sorted(one.options) == sorted(other.options)
 
 
 def test_similar_questions_are_the_nearest_ones_and_no_copies() -> None:
@@ -142,11 +147,11 @@ def test_similar_questions_are_the_nearest_ones_and_no_copies() -> None:
         sample(5, "where is the liver", "left", "right"),
         sample(6, "which test shows gout", "none", "all"),
     )
-    near = SimilarQuestions(Splits(train, (), ()), Any, ConceptNames({}), encoder, False)  # type: ignore[arg-type]
-    vectors = encoder.passages([one.text for one in train])
+    near = NearestTexts(EXAM, Splits(train, (), ()), Any, ConceptNames({}), encoder, False)  # type: ignore[arg-type]
+    vectors = encoder.passages([one.text.shown() for one in train])
     for asked, nearest in zip(train, near.of(train), strict=True):
-        cosines = np.round(vectors @ encoder.passages([asked.text])[0], 5)
-        others = [i for i, one in enumerate(train) if one.content != asked.content]
+        cosines = np.round(vectors @ encoder.passages([asked.text.shown()])[0], 5)
+        others = [i for i, one in enumerate(train) if not copies(one.text, asked.text)]
         assert [one.subject_id for one in nearest] == sorted(others, key=lambda i: (-cosines[i], i))[:4]
     [new] = near.of([sample(9, "which drug treats gout", "senna", "codeine")])
     assert {0, 1}.isdisjoint(one.subject_id for one in new) and new[0].subject_id == 4

@@ -16,11 +16,12 @@ import ghar.envs.kare.build as kare_build
 import ghar.envs.kare.training_examples as kare_examples
 from ghar.config import Config
 from ghar.data.tasks.splits import Splits
-from ghar.data.tasks.summary_files import SummarisedText
+from ghar.data.tasks.summary_files import LABEL, SummarisedText
 from ghar.envs.case import Case
 from ghar.envs.kare.corpus import ConceptNames
 from ghar.envs.kare.graph.considerations import TEXTS
-from ghar.envs.kare.summary import SimilarTexts, SummarySample, summary_inputs, summary_splits
+from ghar.envs.kare.mentions import MentionSample, NearestTexts
+from ghar.envs.kare.summary import CLINICAL_TEXT, summary_inputs, summary_splits
 from ghar.envs.play import play, stage_of
 from ghar.envs.records import Records
 from ghar.envs.summaries import written
@@ -151,8 +152,9 @@ def test_no_summary_of_the_own_patient_is_in_a_prompt(tmp_path: Path) -> None:
         assert not any(one.reads.summary in prompt for one in patient for prompt in prompts)
 
 
-def sample(number: int, patient: int, text: str) -> SummarySample:
-    return SummarySample(f"t{number}", patient, number, SummarisedText(f"t{number}", text, f"summary {number}"), ())
+def sample(number: int, patient: int, text: str) -> MentionSample[SummarisedText]:
+    note = SummarisedText(f"t{number}", text, f"summary {number}")
+    return MentionSample(f"t{number}", patient, note, LABEL, number, ())
 
 
 def test_similar_texts_are_the_nearest_ones_of_other_patients() -> None:
@@ -167,10 +169,10 @@ def test_similar_texts_are_the_nearest_ones_of_other_patients() -> None:
         sample(6, 6, "fell from a ladder"),
         sample(7, 7, "sleeps badly"),
     )
-    near = SimilarTexts(Splits(train, (), ()), Any, ConceptNames({}), encoder, False)  # type: ignore[arg-type]
-    vectors = encoder.passages([one.text for one in train])
+    near = NearestTexts(CLINICAL_TEXT, Splits(train, (), ()), Any, ConceptNames({}), encoder, False)  # type: ignore[arg-type]
+    vectors = encoder.passages([one.text.source for one in train])
     for asked, nearest in zip(train, near.of(train), strict=True):
-        cosines = np.round(vectors @ encoder.passages([asked.text])[0], 5)
+        cosines = np.round(vectors @ encoder.passages([asked.text.source])[0], 5)
         others = [i for i, one in enumerate(train) if one.subject_id != asked.subject_id]
         best = sorted(others, key=lambda i: (-cosines[i], i))[:4]
         assert [one.sample_id for one in nearest] == [f"t{i}" for i in best]
