@@ -216,10 +216,10 @@ class Records:
     def require_patients(self) -> None:
         """BadInput for a task of texts, which no patient's tables stand behind."""
         if self.texts_alone:
-            others = "ghar, kare, exprag, graphwalker" if self.asks_questions else "ghar, kare, exprag"
             raise BadInput(
                 f"system={self.config.system.name} reads codes, visits or events of patients, and "
-                f"task={self.config.task.name} has texts alone: choose system={others} or comparators."
+                f"task={self.config.task.name} has texts alone: choose system=ghar, kare, exprag, graphwalker or "
+                "comparators."
             )
 
     def provenance(self, *parts: Cohort | Notes) -> Provenance:

@@ -16,7 +16,7 @@ import numpy as np
 from ghar.data.tasks.question_files import MEDQA
 from ghar.data.tasks.samples import TextSample
 from ghar.data.tasks.splits import Splits
-from ghar.data.tasks.summary_files import SUMMARY, WRITTEN, SummarisedText
+from ghar.data.tasks.summary_files import LABEL, SUMMARY, WRITTEN, SummarisedText
 from ghar.envs.case import Case
 from ghar.envs.questions import USUAL
 from ghar.envs.records import Records
@@ -68,6 +68,11 @@ def _cases(records: Records, reader: Reader, topics: Callable[[str], tuple[str, 
 def right_reply(case: Case[Any]) -> str:
     """The reply that SFT imitates: the reference of a summary, else the label in words."""
     return case.reads.summary if isinstance(case.reads, SummarisedText) else case.task.labels[case.label]
+
+
+def label_of_text(reply: Reply) -> int | None:
+    """The label of a text that was written, None where nothing was."""
+    return LABEL if reply.value else None
 
 
 def cut_text(text: str, budget: int, count: Callable[[str], int]) -> str:

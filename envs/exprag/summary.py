@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ghar.data.tasks.summary_files import LABEL, SummarisedText
+from ghar.data.tasks.summary_files import SummarisedText
 from ghar.envs.case import Case
 from ghar.envs.exprag.episode import NOTHING, cut_piece, first_words, pieces_by_stay, template_of
 from ghar.envs.exprag.label_episode import LabelEpisodes
@@ -23,7 +23,7 @@ from ghar.envs.exprag.variants import MAIN
 from ghar.envs.real_patients import labels_teach
 from ghar.envs.records import Records
 from ghar.envs.rollout import Corpus
-from ghar.envs.summaries import plain_summary_cases, right_reply, with_summaries
+from ghar.envs.summaries import label_of_text, plain_summary_cases, right_reply, with_summaries
 from ghar.envs.system import Example, Reader, SftExamples, System
 from ghar.episode import Act, EpisodeGenerator, Evidence, Reply, as_text
 
@@ -62,7 +62,7 @@ class SummaryEpisodes(LabelEpisodes):
 
     def label_of(self, reply: Reply) -> int | None:
         """The label of a text that was written."""
-        return LABEL if reply.value else None
+        return label_of_text(reply)
 
     def _predict(self, case: Case[Any], ranked: Evidence, evidence: Evidence) -> Act:
         experience = self.describe(ranked, evidence, (), self.spec.words)

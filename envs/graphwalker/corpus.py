@@ -20,7 +20,7 @@ import numpy as np
 
 from ghar.envs.graphwalker.pool import SelectionPool
 from ghar.envs.graphwalker.selectors.prompt import END, example_text
-from ghar.envs.graphwalker.selectors.protocol import ExamplePool, Name, Patient, Selection, SelectionQuery, different
+from ghar.envs.graphwalker.selectors.protocol import ExamplePool, Name, Selection, SelectionQuery, different
 from ghar.envs.graphwalker.selectors.scorer import EngineScorer, Scorer, drive, entropy_drops
 from ghar.envs.system import Variant
 from ghar.episode import Evidence, Passage, Retrieve
@@ -58,12 +58,14 @@ class SelectionCost:
 
 @dataclass(frozen=True)
 class Demonstration:
-    """One example. text: as prompts show it, without its outcome. gain: in nats, None where the selector has none."""
+    """One example. text: as prompts show it, without its outcome. gain: in nats, None where the selector has none.
+    answer: its outcome or summary in words, as prompts show it."""
 
     sample_id: str
     text: str
     label: int
     gain: float | None
+    answer: str
 
 
 @dataclass(frozen=True)
@@ -275,22 +277,19 @@ def examples(pool: ExamplePool, selection: Selection, cost: SelectionCost, drop:
     gains = selection.gains or (None,) * len(selection.shots)
     patients = [pool.patients[row] for row in selection.shots]
     passages = tuple(
-        Passage(_render_example(patient, pool.labels), "example", -1, gain or 0.0, row)
+        Passage(example_text(patient.text, patient.answer).removesuffix(END), "example", -1, gain or 0.0, row)
         for patient, gain, row in zip(patients, gains, selection.shots, strict=True)
     )
     demonstrations = tuple(
-        Demonstration(p.sample_id, p.text, p.label, gain) for p, gain in zip(patients, gains, strict=True)
+        Demonstration(p.sample_id, p.text, p.label, gain, p.answer) for p, gain in zip(patients, gains, strict=True)
     )
     return Examples(passages, demonstrations, selection, cost, drop)
 
 
-def _render_example(patient: Patient, labels: Sequence[str]) -> str:
-    return example_text(patient.text, labels[patient.label]).removesuffix(END)
-
-
-def earlier(demonstrations: Iterable[Demonstration], labels: Sequence[str]) -> str:
-    """Examples as text with their outcomes, "" for none, for any other system's prompts."""
-    return "\n\n".join(f"Earlier patient:\n{case.text}\nOutcome: {labels[case.label]}" for case in demonstrations)
+def earlier(demonstrations: Iterable[Demonstration], texts: bool = False) -> str:
+    """Examples as text with their outcomes, "" for none, for any other system's prompts. texts: with summaries."""
+    case_head, answer_head = ("Another text:", "Its summary:") if texts else ("Earlier patient:", "Outcome:")
+    return "\n\n".join(f"{case_head}\n{case.text}\n{answer_head} {case.answer}" for case in demonstrations)
 
 
 def _check(pool: ExamplePool, query: SelectionQuery, selection: Selection) -> None:

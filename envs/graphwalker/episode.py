@@ -1,5 +1,5 @@
 """GraphWalker's use of a selection (Section 4.3): other patients' cases with their outcomes, then the patient, then the
-label. Which cases, a selector decides; every selector is a variant of this one episode."""
+label, or the summary of a text. Which cases, a selector decides; every selector is a variant of this one episode."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from ghar.envs.graphwalker.probability import AGENT, probability_act, probabilit
 from ghar.envs.graphwalker.react import ROLES, Looks, react
 from ghar.envs.graphwalker.selectors.prompt import END, asked_text
 from ghar.envs.graphwalker.selectors.protocol import Name
+from ghar.envs.summaries import label_of_text
 from ghar.envs.system import Variant
-from ghar.episode import Act, EpisodeGenerator, Prediction, Reply, as_text
+from ghar.episode import Act, EpisodeGenerator, Evidence, Prediction, Reply, as_text
 from ghar.llm.parsing import parse_label
 
 MAX_TOKENS = 16  # of a label that is not restricted to the choices
@@ -48,7 +49,8 @@ class ExampleSpec:
     """opening: text before all examples. k: examples at most. usual: the most frequent label, for fixed rules.
 
     inference: the label at once; a comparison with the examples, then the label (ours); or ReAct with the examples
-    before each of its prompts (Appendix O.2). reply: a label, or the probability of the second one.
+    before each of its prompts (Appendix O.2). reply: a label, or the probability of the second one. written: tokens of
+    a summary, which ends the episode in place of a label; None where labels are asked.
     """
 
     task: Task
@@ -57,6 +59,7 @@ class ExampleSpec:
     usual: int
     inference: Literal["direct", "compare", "react"] = "direct"
     reply: Literal["label", "probability"] = "label"
+    written: int | None = None
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -71,7 +74,7 @@ class ExampleEpisodes:
         self.encoded = encoded
 
     def episode(self, case: Case[Looks], variant: Variant) -> EpisodeGenerator:
-        """The predicted label; `variant.spec` is a `SelectorSpec` or an `EncoderSpec`."""
+        """The predicted label, of a text that of a summary; `variant.spec` is a `SelectorSpec` or an `EncoderSpec`."""
         if isinstance(variant.spec, EncoderSpec):
             shares = self.encoded[case.sample_id]
             return Prediction(shares.index(max(shares)), probabilities=shares)
@@ -87,6 +90,9 @@ class ExampleEpisodes:
     def _direct(self, case: Case[Looks], examples: Examples, facts: Mapping[str, Any]) -> EpisodeGenerator:
         labels = self.spec.task.labels
         prompt = prompt_text(self.spec.opening, examples, case.text)
+        if self.spec.written is not None:
+            summary: Reply = yield Act(AGENT, "predict", prompt, (), self.spec.written, 0, as_text, facts)
+            return Prediction(label_of_text(summary))
         if self.spec.inference == "compare" and examples.passages:
             ask = compare_prompt(prompt)
             seen: Reply = yield Act(AGENT, "compare", ask, (), SHARED_TOKENS, 0, as_text, facts)
@@ -100,11 +106,11 @@ class ExampleEpisodes:
         return Prediction(reply.value)
 
     def _react(self, case: Case[Looks], examples: Examples, facts: Mapping[str, Any]) -> EpisodeGenerator:
-        text = earlier(examples.demonstrations, self.spec.task.labels)
+        text = earlier(examples.demonstrations)
         return (yield from _knowing(with_examples(react(case, reply=self.spec.reply), text, ROLES), facts))
 
 
-def prompt_text(opening: str, examples: Examples, text: str) -> str:
+def prompt_text(opening: str, examples: Evidence, text: str) -> str:
     """The text of the very pieces that selectors score (envs/graphwalker/selectors/prompt.py)."""
     return opening + "".join(passage.text + END for passage in examples.passages) + asked_text(text)
 

@@ -51,7 +51,8 @@ class EncodedCases(Generic[S]):
 
     head: what stands before any case. embeddings, words: vectors of all samples by the graph's encoder and by the text
     encoder, whose name is `text_model`. piece: a sample as pieces of a prompt. looks: measurement -> what looking at it
-    shows, for ReAct. render: samples as text, for a tokenizer. walkers: selectors that can be put to these cases.
+    shows, for ReAct; of a clinical text it and its summary, for rewards. render: samples as text, for a tokenizer.
+    selectors: those that can be put to these cases. reply: tokens that a summary may have; None where labels are asked.
     times: with data.earlier, when each sample is predicted, and when its outcome is known, in microseconds.
     audit: what test samples show against the outcome's time, as summary.json holds it; null where the house says it.
     practice: of the demo's base model, None leaves it untrained. ceilings: of samples by their patients, None where
@@ -68,7 +69,7 @@ class EncodedCases(Generic[S]):
     text_model: str
     piece: Callable[[Prompt, Reader, S], Patient]
     render: Callable[[S], str]
-    looks: Callable[[S], Mapping[str, str]]
+    looks: Callable[[S], Any]
     selectors: tuple[Name, ...]
     generated: bool
     credentialed: bool
@@ -77,6 +78,7 @@ class EncodedCases(Generic[S]):
     practice: DemoPretraining | None = None
     ceilings: Callable[[Sequence[int]], Mapping[str, float] | None] = lambda patients: None
     left_out: Mapping[str, int] = field(default_factory=dict)
+    reply: int | None = None
 
     @cached_property
     def pool_ids(self) -> tuple[str, ...]:
@@ -136,6 +138,7 @@ class SelectionPool:
             Selector("zero_shot", own.k, own.k_g, own.k_c, own.k_a, own.variant, own.utility),
             Effort(own.effort, (own.effort or own.usual_effort) * len(self.by_split["test"])),
             material.seed,
+            material.reply is not None,
         )
 
     def pool(self, name: Name) -> ExamplePool:
@@ -144,8 +147,10 @@ class SelectionPool:
         return replace(self._pool, selector=selector, graph=self.material.graph if name == "graphwalker" else None)
 
     def query(self, sample_id: str) -> SelectionQuery:
-        """A patient to choose for."""
+        """A patient to choose for; a text without its summary, which no selector may read."""
         patient, material = self.patients[sample_id], self.material
+        if material.reply is not None:
+            patient = replace(patient, example=(), answer="", answer_ids=())
         [vector], [words] = material.embeddings.of([sample_id]), material.words.of([sample_id])
         return SelectionQuery(patient, vector, words, self.allowed(patient))
 
@@ -190,8 +195,8 @@ def cut_to(material: EncodedCases[Any], reader: Reader) -> SelectionPool:
     """The cases as pieces of the reader's tokens. BadInput for a context too small for k examples and the patient."""
     tokenizer = reader.tokenizer if reader.tokenizer is not None else WordTokenizer()
     settings = material.settings
-    bounds = reader.context or BOUNDLESS, settings.k
-    prompt = make_prompt(material.task, material.head, tokenizer, *bounds, chat=settings.variant != "released")
+    bounds, chat = (reader.context or BOUNDLESS, settings.k), settings.variant != "released"
+    prompt = make_prompt(material.task, material.head, tokenizer, *bounds, chat, material.reply)
 
     def patients(samples: Sequence[Any]) -> tuple[Patient, ...]:
         return tuple(material.piece(prompt, reader, sample) for sample in samples)

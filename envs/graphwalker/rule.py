@@ -1,5 +1,5 @@
 """Fixed rules in place of a language model: what happened to most of the examples, or to those that share the rarest
-item with the patient. They see no truth of the patient."""
+item with the patient; of texts the summary of the best example. They see no truth of the patient."""
 
 from __future__ import annotations
 
@@ -44,6 +44,20 @@ class RarestShared:
         counting = [[item for item in items if self.weights.get(item, 0.0) >= least] for items in _shared(act)]
         ends = [act.facts["labels"][case.label] for case in act.facts["evidence"].demonstrations]
         return comparison(list(zip(counting, ends, strict=True)))
+
+
+@dataclass(frozen=True)
+class CopiedSummary:
+    """Copy the whole summary of the first example, the best one; the text itself where there is none.
+
+    summaries: of texts that may be shown, by sample id.
+    """
+
+    summaries: Mapping[str, str]
+
+    def __call__(self, act: Act) -> str:
+        examples = act.facts["evidence"].demonstrations
+        return self.summaries[examples[0].sample_id] if examples else act.facts["case"].text
 
 
 def _shared(act: Act) -> list[list[str]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from ghar.config import Config, Count, Range
+from ghar.data.tasks.summary_files import SUMMARY
 
 
 @dataclass(frozen=True)
@@ -49,12 +50,21 @@ class Settings:
 
 def contradictions(config: Config, own: Settings) -> Iterator[str]:
     """Sentences for values that do not go together."""
-    if own.reply == "probability" and own.inference == "compare":
+    if own.reply == "probability" and own.inference == "compare" and config.task.name != SUMMARY:
         yield "system.reply=probability follows no comparison: choose system.inference=direct or react."
+    texts = config.task.name == SUMMARY
+    if texts and (own.inference != "direct" or own.reply == "probability"):
+        yield (
+            "task=summary ends with a text, which needs no comparison, no ReAct and no probability: leave out "
+            "system.inference and system.reply."
+        )
+    if texts and config.data.earlier:
+        yield "data.earlier=true asks when an outcome was known, and texts have no dates: leave it out."
     series, encoders = config.task.name.startswith("series_"), own.variant in ("no_ehr_emb", "show_encoder")
     if own.demographics and (not series or own.encoder == "text" or own.variant == "no_ehr_emb"):
         yield "system.demographics=true is read by EHR encoders of a task=series_... alone: leave it out."
-    if not series and (own.encoder not in (None, "text") or own.inference == "react" or encoders):
+    react = own.inference == "react" and not texts
+    if not series and (own.encoder not in (None, "text") or react or encoders):
         yield (
             f"task={config.task.name} has no time series: leave out system.encoder (or set it to text), "
             "system.inference=react and the variants about EHR encoders."

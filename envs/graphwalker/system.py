@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any, cast
 
@@ -11,7 +12,9 @@ from ghar.data.cohort import Task
 from ghar.data.tasks.question_files import MEDQA, ChoiceQuestion
 from ghar.data.tasks.samples import TextSample
 from ghar.data.tasks.splits import Splits
+from ghar.data.tasks.summary_files import SUMMARY
 from ghar.envs.case import Case
+from ghar.envs.graphwalker.clinical_texts import reference_examples, text_refusals, texts_material
 from ghar.envs.graphwalker.corpus import Examples, ExamplesCorpus, SelectExamples, earlier
 from ghar.envs.graphwalker.episode import (
     INFERENCE_ROLES,
@@ -27,13 +30,15 @@ from ghar.envs.graphwalker.pool import EncodedCases, SelectionPool, cut_to, ever
 from ghar.envs.graphwalker.probability import AGENT
 from ghar.envs.graphwalker.react import Looks
 from ghar.envs.graphwalker.rows import SelectionRows
-from ghar.envs.graphwalker.rule import RarestShared, majority_of_examples
+from ghar.envs.graphwalker.rule import CopiedSummary, RarestShared, majority_of_examples
 from ghar.envs.graphwalker.selectors.protocol import EVERY, Name, Patient
 from ghar.envs.graphwalker.selectors.rare_items import rarity
 from ghar.envs.graphwalker.series import PREFIX, series_material, series_splits
 from ghar.envs.graphwalker.settings import Settings
 from ghar.envs.graphwalker.visits import WITHOUT_SERIES, visits_material
+from ghar.envs.real_patients import labels_teach
 from ghar.envs.records import Records
+from ghar.envs.summaries import TRIVIAL, with_summaries
 from ghar.envs.system import WORDS, Example, GroundTruth, Reader, Reporting, SftExamples, System, Training, Variant
 from ghar.episode import Episode
 from ghar.errors import BadInput
@@ -42,7 +47,7 @@ from ghar.provenance import Provenance
 from ghar.rewards.compose import EpisodeReward
 from ghar.rewards.outcome import score_outcome
 
-NAME, MAIN, RULE, ALIKE = "graphwalker", "graphwalker", "majority", "rarest_shared"
+NAME, MAIN, RULE, ALIKE, COPY = "graphwalker", "graphwalker", "majority", "rarest_shared", "copy"
 SUPERVISED, EPOCHS = "supervised", 10  # the paper's SFT: of labels, without examples; validation keeps the best epoch
 LISTED = (
     MAIN, f"{MAIN}_sft", f"{MAIN}_base", "zero_shot", "random_choice", "semantic_emb", "scripted_zero_shot",
@@ -51,16 +56,48 @@ LISTED = (
 SCRIPTED: tuple[Name, ...] = ("random_choice", "semantic_emb", "ehr_emb", "rare_items", "zero_shot")
 ENCODER = "encoder"  # a variant of time series: its prediction without a language model
 TAUGHT, USUAL = "scripted_semantic_emb", "usual label of the training patients"
+ABOUT = {"lessons": "summaries by clinicians, behind prompts with examples"}
 
 
 def build(records: Records, settings: Settings) -> System[Looks]:
-    """The system on the task of `records`: time series, questions, or visits. BadInput names what is missing."""
+    """The system on the task of `records`: time series, questions, texts, or visits. BadInput names what is missing."""
     task = records.config.task.name
+    if records.asks_summaries:
+        return _build_texts(records, settings)
     if task.startswith(PREFIX):
         return assemble(series_material(records, settings), records.config, WORDS)
     if task == MEDQA:
         return assemble(exams_material(records, settings), records.config, WORDS)
     return assemble(visits_material(records, settings), records.config, WORDS)
+
+
+def _build_texts(records: Records, settings: Settings) -> System[Any]:
+    """The system on clinical texts, rewarded and measured by the likeness of summaries."""
+    material, config = texts_material(records, settings), records.config
+    made = assemble(material, config, WORDS)
+    changed = made.adapt(partial(_as_texts, material, config.env.in_flight, labels_teach(records)))
+    return with_summaries(changed, config.reward.eta, made.variants["zero_shot"].spec)
+
+
+def _as_texts(material: EncodedCases[Any], in_flight: int, references_teach: bool, made: System[Any]) -> System[Any]:
+    """`made` whose rules copy a summary, and whose SFT learns references. references_teach: in a teacher's place."""
+    refused = text_refusals()
+    variants = {name: variant for name, variant in made.variants.items() if name not in refused}
+    for name in (name for name, variant in variants.items() if variant.who == RULE):
+        title = variants[name].title.replace("majority of: ", "copy of: ")
+        variants[name] = replace(variants[name], title=title, who=COPY)
+    variants[SUPERVISED] = replace(variants[SUPERVISED], title="SFT on references, no examples")
+    summaries = {sample.sample_id: sample.text.summary for sample in material.splits.known}
+    alone = partial(reference_examples, material, "zero_shot", in_flight, {}, EPOCHS)
+    behind = partial(reference_examples, material, variants[TAUGHT].spec.selector, in_flight, ABOUT, None)
+    return replace(
+        made, variants=variants, refused=refused, fixed={COPY: lambda: FunctionPolicy(CopiedSummary(summaries))},
+        training=replace(
+            made.training, teacher=COPY, teacher_variant=variants[TAUGHT], stages={SUPERVISED: alone},
+            examples=behind if references_teach else None,
+        ),
+        report=replace(made.report, listed=(*(name for name in LISTED if name in variants), TAUGHT)),
+    )  # fmt: skip
 
 
 def drawn(records: Records, settings: Settings) -> tuple[Task, Splits[Any]]:
@@ -79,7 +116,8 @@ def assemble(material: EncodedCases[Any], config: Config, reader: Reader) -> Sys
     task, settings = material.task, material.settings
     if settings.reply == "probability" and len(task.labels) != 2:
         raise BadInput(f"system.reply=probability is of two answers, and {task.name} has more: choose label.")
-    spec = ExampleSpec(task, material.head, settings.k, material.usual, settings.inference, settings.reply)
+    bounds = settings.inference, settings.reply, material.reply
+    spec = ExampleSpec(task, material.head, settings.k, material.usual, *bounds)
     series = config.task.name.startswith(PREFIX)
     variants = variants_of(material.selectors, series)
     encoded: dict[str, tuple[float, ...]] = {}  # goes with the episodes to other processes
@@ -116,7 +154,13 @@ def assemble(material: EncodedCases[Any], config: Config, reader: Reader) -> Sys
 def variant_names(config: Config, settings: Settings) -> tuple[str, ...]:
     """List the variants that `build` makes."""
     series = config.task.name.startswith(PREFIX)
-    return tuple(variants_of(EVERY if series else WITHOUT_SERIES, series))
+    own = tuple(variants_of(EVERY if series else WITHOUT_SERIES, series))
+    return (*TRIVIAL[SUMMARY], *own) if config.task.name == SUMMARY else own
+
+
+def refused_variants(config: Config, settings: Settings) -> Mapping[str, str]:
+    """Map the variants that texts cannot be asked with to the reason."""
+    return text_refusals() if config.task.name == SUMMARY else {}
 
 
 def role_names(config: Config, settings: Settings) -> tuple[str, ...]:
@@ -196,7 +240,8 @@ def examples(
         cases = getattr(system.cases, split)
         asked = [SelectExamples(case.text, sample_id=case.sample_id, selector=selector) for case in cases]
         for case, evidence in zip(cases, system.corpus.retrieve(asked), strict=True):
-            texts[case.sample_id] = earlier(getattr(evidence, "demonstrations", ()), system.task.labels)
+            demonstrations = getattr(evidence, "demonstrations", ())
+            texts[case.sample_id] = earlier(demonstrations, system.task.name == SUMMARY)
     return texts
 
 

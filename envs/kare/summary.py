@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ghar.data.tasks.splits import Splits
-from ghar.data.tasks.summary_files import LABEL, SUMMARY, SummarisedText, read_summary_set
+from ghar.data.tasks.summary_files import SUMMARY, SummarisedText, read_summary_set
 from ghar.envs.case import Case
 from ghar.envs.kare.build import BuildInputs
 from ghar.envs.kare.episode import KareEpisodes, KareReading
@@ -35,7 +35,7 @@ from ghar.envs.kare.mentions import (
 from ghar.envs.kare.methods import LABELS, Method, method_of
 from ghar.envs.kare.rows import passage_counts
 from ghar.envs.records import Records
-from ghar.envs.summaries import cut_text, summary_numbers, with_summaries
+from ghar.envs.summaries import cut_text, label_of_text, summary_numbers, with_summaries
 from ghar.envs.system import System, Variant
 from ghar.episode import Act, Evidence, Reply, as_text
 from ghar.metrics.rows import Row
@@ -80,7 +80,7 @@ class SummaryEpisodes(KareEpisodes):
 
     def label_of(self, reply: Reply) -> int | None:
         """The label of a text that was written."""
-        return LABEL if reply.value else None
+        return label_of_text(reply)
 
     def _predict(self, case: Case[KareReading], knowledge: str, evidence: Evidence) -> Act:
         return self._act("predict", case, knowledge, evidence, as_text)

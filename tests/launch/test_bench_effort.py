@@ -14,7 +14,7 @@ from ghar.envs.worlds.cases.story import COURSES, EXACT, GeneratedPatient
 
 
 def patient(number: int, text: str, label: int) -> Patient:
-    return Patient(f"s{number}", number, label, text, (), (), None)
+    return Patient(f"s{number}", number, label, text, (), (), None, answer=str(label))
 
 
 def test_the_reader_by_hand() -> None:

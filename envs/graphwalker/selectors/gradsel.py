@@ -1,10 +1,10 @@
 """GradSel. Needs: gradients. Random sets judged by a first-order estimate instead of the model (Zhang et al. 2025c).
 
-log p(true label) of validation patients is computed, with its gradient in the space of input embeddings, at one random
-anchor set; another set's value is estimated by the first-order change when its examples stand in the anchor's places
-(each cut or filled with zeros to the length of the place). An example's score is the mean estimate of the random sets
-that hold it; the k best are shown to all. The original takes several anchors; one
-is enough for the method to be linear.
+log p(true label) of validation patients (of texts the mean log p of a token of their summaries) is computed, with its
+gradient in the space of input embeddings, at one random anchor set; another set's value is estimated by the first-order
+change when its examples stand in the anchor's places (each cut or filled with zeros to the length of the place). An
+example's score is the mean estimate of the random sets that hold it; the k best are shown to all. The original takes
+several anchors; one is enough for the method to be linear.
 """
 
 from __future__ import annotations

@@ -117,9 +117,19 @@ def question(pool: ExamplePool, query: SelectionQuery, shots: Shots) -> str:
 
     def case(row: int) -> str:
         patient = pool.patients[row]
-        return f"{patient.text}\nOutcome: {pool.labels[patient.label]}"
+        return f"{patient.text}\n{'Its summary' if pool.texts else 'Outcome'}: {patient.answer}"
 
     chosen = "\n\n".join(case(row) for row in shots[:-1]) or "none yet"
+    if pool.texts:
+        return (
+            "A clinician must summarise a clinical text and may read other texts with their summaries first.\n"
+            f"Task: {pool.question}\n\nThe text:\n{query.patient.text}\n\nTexts already chosen:\n{chosen}\n\n"
+            f"Another text:\n{case(shots[-1])}\n\n"
+            "How much would this other text add? Weigh whether it resembles or usefully contrasts with the text, "
+            "whether it shows what the chosen ones do not, and how much better the summary could be after it. "
+            "0 means nothing (irrelevant, or a repetition), 5 some new information, 10 as much as a text can.\n"
+            "Reply with one whole number from 0 to 10 and nothing else."
+        )
     return (
         "A clinician must answer a question about a patient and may read earlier cases first.\n"
         f"Question: {pool.question}\n\nThe patient:\n{query.patient.text}\n\nCases already chosen:\n{chosen}\n\n"

@@ -35,10 +35,14 @@ def select(pool: ExamplePool, shared: None, query: SelectionQuery) -> Walk:
 
 
 def reasoning_prompt(pool: ExamplePool, query: SelectionQuery, shots: Shots) -> str:
-    examples = "".join(
-        f"An earlier patient:\n{pool.patients[row].text}\nIt turned out: {pool.labels[pool.patients[row].label]}\n\n"
-        for row in shots
-    )
+    case_head, answer_head = ("Another text", "Its summary") if pool.texts else ("An earlier patient", "It turned out")
+    chosen = [pool.patients[row] for row in shots]
+    examples = "".join(f"{case_head}:\n{one.text}\n{answer_head}: {one.answer}\n\n" for one in chosen)
+    if pool.texts:
+        return (
+            f"{examples}The text now:\n{query.patient.text}\n\nTask: {pool.question}\n"
+            "Which of its findings belong into the summary, and why? Think step by step."
+        )
     return (
         f"{examples}The patient now:\n{query.patient.text}\n\nQuestion: {pool.question}\n"
         "Which of these measurements speak for which answer, and why? Think step by step."

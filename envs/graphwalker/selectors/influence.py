@@ -1,8 +1,9 @@
 """Influence. Needs: log-probabilities. The k examples whose presence helps most on validation (Nguyen and Wong 2023).
 
 I(e) = mean performance of random sets with e - mean performance of those without. Performance is the mean log p of the
-true label over validation patients: their accuracy has too few values on few patients. Measured once, the same for all
-patients; examples that were in no set are never chosen. Cost: sets x measured patients x labels.
+true label over validation patients: their accuracy has too few values on few patients. Of texts it is the mean log p
+of a token of the validation text's summary. Measured once, the same for all patients; examples that were in no set are
+never chosen. Cost: sets x measured patients x labels.
 """
 
 from __future__ import annotations

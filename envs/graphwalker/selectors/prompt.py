@@ -11,7 +11,7 @@ system.variant=released.
 
 A record longer than its share of the context loses its oldest steps, the same whatever it is shown beside; how many is
 kept in `Patient.dropped`. Lists of visits, which can be such a case too, lose their oldest visits, medical questions
-their first words.
+their first words, clinical texts and their summaries their last ones.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -26,9 +27,11 @@ import numpy as np
 from ghar.data.cohort import Sample, Stay, Task
 from ghar.data.tasks.question_files import ChoiceQuestion
 from ghar.data.tasks.samples import TimeSeries
+from ghar.data.tasks.summary_files import LABEL, SummarisedText
 from ghar.data.views.visits import TextView
 from ghar.envs.graphwalker.selectors.protocol import Patient
 from ghar.envs.graphwalker.series_text import UNITS, USUAL, number
+from ghar.envs.summaries import cut_text
 from ghar.errors import BadInput
 from ghar.llm.chat_template import CONTENT, render
 from ghar.llm.model_facts import facts_of
@@ -37,6 +40,7 @@ from ghar.llm.tokens import make_prefix_free
 from ghar.sanitize import plain
 
 SHORTEST = 16  # tokens a record must be allowed at least
+SHARE = Fraction(1, 4)  # of the tokens of a text, for its summary in an example
 END = "\n\n"  # of an example
 PARTS = heads_of("Example:", "Patient:", "Shared:", "Answer:")  # no line of a record may begin as these do
 
@@ -44,8 +48,9 @@ PARTS = heads_of("Example:", "Patient:", "Shared:", "Answer:")  # no line of a r
 @dataclass(frozen=True, eq=False)
 class Prompt:
     """Pieces of one task for one tokenizer. head: ids. answers: ids of each label in its place. room: tokens that a
-    patient's piece may have, so that `k` examples and the patient fit into the context. opening: the head's text.
-    close: ids between the patient and the answer, the end of the user's message."""
+    patient's piece may have, so that `k` examples, the patient and the reply fit into the context. opening: the head's
+    text. close: ids between the patient and the answer, the end of the user's message. blank: what stands between the
+    two as text."""
 
     task: Task
     tokenizer: Any
@@ -54,6 +59,7 @@ class Prompt:
     room: int
     opening: str = ""
     close: tuple[int, ...] = ()
+    blank: str = " "
 
     def patient(self, sample: Sample[TimeSeries], estimate: str | None = None) -> Patient:
         """A sample as pieces, its oldest steps left out where it is too long.
@@ -75,6 +81,32 @@ class Prompt:
 
         return self._case((question.question_id, number, question.answer), rest, len(words), None)
 
+    def text(self, text: SummarisedText, number: int, budget: int, count: Callable[[str], int]) -> Patient:
+        """A clinical text and its summary as pieces, the last words of each left out where it is too long.
+
+        budget: tokens of the text, as `count` counts them. Its summary in an example has at most `SHARE` of them, or of
+        `room` if that is less. The text leaves this share free, however long its own summary is: so no word of the
+        summary, nor its length, is in `Patient.asked`. number: what stands for a patient's. Raises BadInput when not a
+        word of each fits.
+        """
+        share = int(SHARE * min(budget, self.room))
+        source = cut_text(text.source, budget, count)
+        source = cut_text(source, self.room - share, lambda part: len(self._ids(asked_text(part))))
+        answer = cut_text(text.summary, share, count)
+        answer = cut_text(answer, self.room, lambda part: len(self._ids(example_text(source, part))))
+        if not source or not answer:
+            raise BadInput(
+                f"Sample {text.text_id}: one word of the text and one of its summary need more than the {budget} "
+                f"tokens of env.history_tokens or the {self.room} that the model's context leaves a text: raise the "
+                "first, lower system.k or use a model with a longer context."
+            )
+        pieces = self._ids(example_text(source, answer)), self._ids(asked_text(source))
+        dropped = len(text.source.split()) - len(source.split())
+        return Patient(
+            text.text_id, number, LABEL, source, *pieces, None, dropped,
+            answer=answer, answer_ids=self._ids(self.blank + answer),
+        )  # fmt: skip
+
     def visits(self, sample: Sample, view: Callable[[int], TextView], budget: int) -> Patient:
         """A list of visits as pieces; view: its text within so many tokens, at most `budget`.
 
@@ -86,7 +118,8 @@ class Prompt:
             fewer = bisect_left(range(budget), True, key=lambda n: self._fits(view, budget - n, sample.label))
             whole = view(budget - fewer)
         dropped = whole.dropped_visits + whole.dropped_codes
-        return Patient(*about, whole.text, *ids(whole.text, sample.label), None, dropped)
+        pieces = ids(whole.text, sample.label)
+        return Patient(*about, whole.text, *pieces, None, dropped, answer=self.task.labels[sample.label])
 
     def _fits(self, view: Callable[[int], TextView], budget: int, label: int) -> bool:
         """Whether the text of that budget fits; True for a budget that allows no text, which ends the search."""
@@ -116,17 +149,19 @@ class Prompt:
                 "patient: lower system.k or use a model with a longer context."
             )
         text, example, asked = pieces(dropped)
-        return Patient(*about, text, example, asked, series, dropped)
+        return Patient(*about, text, example, asked, series, dropped, answer=self.task.labels[about[2]])
 
     def _ids(self, text: str) -> tuple[int, ...]:
         return tuple(self.tokenizer.encode(plain(text, self.tokenizer), add_special_tokens=False))
 
 
-def make_prompt(task: Task, head: str, tokenizer: Any, context: int, k: int, chat: bool = True) -> Prompt:
+def make_prompt(
+    task: Task, head: str, tokenizer: Any, context: int, k: int, chat: bool = True, reply: int | None = None
+) -> Prompt:
     """The prompt of a task for models that read `context` tokens. BadInput when the context is too small for k.
 
     head: what stands before any case (`head_text`, `question_head`). chat: as a user's message where the tokenizer has
-    a template for one; False: the text alone.
+    a template for one; False: the text alone. reply: tokens that a free reply may have; None where it is a label.
     """
 
     def ids(text: str) -> tuple[int, ...]:
@@ -139,18 +174,19 @@ def make_prompt(task: Task, head: str, tokenizer: Any, context: int, k: int, cha
         blank = ""
     answers = make_prefix_free([ids(blank + label) for label in task.labels], facts.end)
     opening, close = (*facts.begin, *ids(before + head)), ids(behind) if behind else ()
-    room = (context - len(opening) - len(close) - max(map(len, answers))) // (k + 1)
+    longest = max(map(len, answers)) if reply is None else reply
+    room = (context - len(opening) - len(close) - longest) // (k + 1)
     if room < SHORTEST:
         raise BadInput(
             f"A context of {context} tokens leaves each of {k} examples and the patient {room} tokens: lower "
             "system.k or use a model with a longer context."
         )
-    return Prompt(task, tokenizer, opening, answers, room, head, close)
+    return Prompt(task, tokenizer, opening, answers, room, head, close, blank)
 
 
-def example_text(text: str, label: str) -> str:
+def example_text(text: str, answer: str) -> str:
     """A case as an example with its answer."""
-    return f"Example:\n{quoted(text, PARTS)}\nAnswer: {label}{END}"
+    return f"Example:\n{quoted(text, PARTS)}\nAnswer: {quoted(answer, PARTS, at_begin=False)}{END}"
 
 
 def asked_text(text: str) -> str:
@@ -181,6 +217,14 @@ def visits_head(task: Task) -> str:
 def question_head(task: Task) -> str:
     """What is said before any medical question."""
     return f"Cases from medical examinations. {task.question}\nPossible answers: {', '.join(task.labels)}\n\n"
+
+
+def summary_head(task: Task) -> str:
+    """What is said before any clinical text."""
+    return (
+        f"Clinical texts, each with its summary by a clinician. {task.question} Use only what the last text says, and "
+        "reply with its summary alone.\n\n"
+    )
 
 
 def table(sample: Sample[TimeSeries], dropped: int = 0, estimate: str | None = None) -> str:

@@ -58,7 +58,9 @@ class Selector:
 class Patient:
     """One case. text: its table of measurements. example, asked: token ids of the table as an example with its answer,
     and as the patient in question, up to the place of the answer. series: None where it is no time series. dropped:
-    oldest steps (visits and codes, words of a question) left out to fit."""
+    oldest steps (visits and codes, words of a question or a text) left out to fit. answer: in words, as examples show
+    it: the label's, or the summary of a text. answer_ids: token ids of the summary in the place of the answer, () for a
+    label, whose ids the prompt has."""
 
     sample_id: str
     subject_id: int
@@ -68,6 +70,8 @@ class Patient:
     asked: tuple[int, ...]
     series: TimeSeries | None
     dropped: int = 0
+    answer: str = field(kw_only=True)
+    answer_ids: tuple[int, ...] = field(default=(), kw_only=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +102,7 @@ class ExamplePool:
 
     vectors [n, d], words [n, e]: embeddings, rows as `patients`. embed: the text encoder. graph: None for selectors
     that do not walk. selector: how to select. effort: how much to measure. question: the task as it is put to a model.
+    texts: whether cases are texts whose answers are their summaries.
     """
 
     patients: tuple[Patient, ...]
@@ -111,6 +116,7 @@ class ExamplePool:
     selector: Selector
     effort: Effort
     seed: int
+    texts: bool = False
 
     @cached_property
     def subjects(self) -> np.ndarray:
@@ -133,7 +139,10 @@ class Entropy:
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """log p(label | S, x) for each set, normalised over the labels. Answer: float64 [sets, labels]."""
+    """log p(label | S, x) for each set, normalised over the labels. Answer: float64 [sets, labels].
+
+    Of a patient with `answer_ids` the mean log p of a token of its own answer. Answer: float64 [sets, 1].
+    """
 
     patient: Patient
     sets: tuple[Shots, ...]
@@ -164,7 +173,8 @@ class HiddenStates:
 
 @dataclass(frozen=True, eq=False)
 class InfluenceGradients:
-    """First-order effect on log p(label | anchor, x) of exchanging each example of `anchor` for each of `shots`.
+    """First-order effect on log p(label | anchor, x) of exchanging each example of `anchor` for each of `shots`; of a
+    patient with `answer_ids` on the mean log p of a token of its own answer.
 
     Answer: (log p at the anchor, float64 [anchor's places, shots]).
     """

@@ -84,9 +84,12 @@ class EngineScorer:
             return [self.path((row,)) for row in ask.shots]
         before = [(*self.path(shots), ask.patient.asked) for shots in ask.sets]
         close = (self.prompt.close,) if self.prompt.close else ()
-        return [(*path, *close, answer) for path in before for answer in self.prompt.answers]
+        answers = (ask.patient.answer_ids,) if ask.patient.answer_ids else self.prompt.answers
+        return [(*path, *close, answer) for path in before for answer in answers]
 
     def _read(self, ask: Entropy | Labels | Perplexity, scores: Sequence[tuple[float, ...]]) -> Any:
+        if isinstance(ask, Labels) and ask.patient.answer_ids:
+            return np.array([[np.mean(row)] for row in scores])
         if isinstance(ask, Labels):
             sums = np.array([sum(row) for row in scores]).reshape(len(ask.sets), len(self.prompt.answers))
             return log_softmax(sums, axis=1)
@@ -112,8 +115,10 @@ class EngineScorer:
             return model_internals.states(model, [(*head, *patient.asked, *close) for patient in ask.patients])
         asked = (*ask.patient.asked, *self.prompt.close)
         pieces = [self.prompt.head, *(self.pool[row].example for row in ask.anchor), asked]
-        answer = self.prompt.answers[ask.patient.label]
-        return model_internals.slopes(model, pieces, answer, [self.pool[row].example for row in ask.shots])
+        own, shots = ask.patient.answer_ids, [self.pool[row].example for row in ask.shots]
+        answer = own or self.prompt.answers[ask.patient.label]
+        value, change = model_internals.slopes(model, pieces, answer, shots)
+        return (value / len(own), change / len(own)) if own else (value, change)
 
 
 def best_scorer(engine: Engine, keep: int) -> PrefixScorer | CachedScorer | PlainScorer | None:

@@ -261,7 +261,7 @@ def test_examples_weigh_by_gain_else_by_place() -> None:
 
     def found(*scored: tuple[int, float]) -> Examples:
         passages = tuple(Passage("", "example", -1, gain, row) for row, (_, gain) in enumerate(scored))
-        return Examples(passages, tuple(Demonstration("", "", label, gain) for label, gain in scored))
+        return Examples(passages, tuple(Demonstration("", "", label, gain, "") for label, gain in scored))
 
     assert shares(found((1, 0.1), (0, 0.3), (0, -1.0)), 2, 0) == pytest.approx((0.75, 0.25))
     assert shares(found((1, 0.0), (0, 0.0), (0, 0.0)), 2, 0) == pytest.approx((5 / 11, 6 / 11))

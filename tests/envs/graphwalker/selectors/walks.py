@@ -71,7 +71,8 @@ def make_patient(rng: np.random.Generator, number: int, subject: int, steps: int
     label = int(rng.integers(0, 2))
     series = TimeSeries(FEATURES, hours, values, source, ~np.isnan(values))
     ids = tuple(rng.integers(2, 60, 6).tolist())
-    return Patient(f"s{number}", subject, label, f"text of {number}", ids, (*ids, 61), series)
+    answer = LABELS[label]
+    return Patient(f"s{number}", subject, label, f"text of {number}", ids, (*ids, 61), series, answer=answer)
 
 
 def make_world(seed: int, rows: int = 30, queries: int = 6, **chosen: Any) -> tuple[ExamplePool, list[SelectionQuery]]:
@@ -93,7 +94,7 @@ def make_world(seed: int, rows: int = 30, queries: int = 6, **chosen: Any) -> tu
     asked = [make_patient(rng, 900 + i, subject=900 + i) for i in range(queries)]
     asked[0] = make_patient(rng, 900, subject=3)
     own = patients[4]
-    asked[1] = Patient("copy", 901, own.label, "a copy", (5, 6), (5, 6, 61), own.series)
+    asked[1] = Patient("copy", 901, own.label, "a copy", (5, 6), (5, 6, 61), own.series, answer=own.answer)
     return pool, [
         SelectionQuery(patient, rng.normal(size=5), rng.normal(size=4), allowed_for(patient, patients))
         for patient in asked
