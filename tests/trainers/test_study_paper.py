@@ -131,8 +131,9 @@ def test_cells_without_published_numbers_are_the_papers_too(name: str) -> None:
             assert not key_differences(study, cell, row, composed(name, cell.id)), (cell.id, row.name)
 
 
-def test_of_the_questions_graphwalkers_model_alone_is_frozen() -> None:
-    shop = full("ghar_questions")
+@pytest.mark.parametrize("name", ["ghar_questions", "ghar_summaries"])
+def test_of_questions_and_texts_graphwalkers_model_alone_is_frozen(name: str) -> None:
+    shop = full(name)
     trained = {cell.run.name: shop.trains(cell) for cell in cells_of(shop.study)}
     assert trained == {run.name: run.system != "graphwalker" for run in shop.study.runs}
 
@@ -167,7 +168,7 @@ def test_a_row_of_trained_weights_is_trained_at_the_full_scale(name: str) -> Non
     assert not wanted
 
 
-@pytest.mark.parametrize("name", ["graphwalker", "ghar_questions"])
+@pytest.mark.parametrize("name", ["graphwalker", "ghar_questions", "ghar_summaries"])
 def test_selectors_inside_a_model_have_an_engine_that_shows_it(name: str) -> None:
     """One such variant among others would refuse the whole cell."""
     asked: set[tuple[str, str]] = set()
