@@ -138,14 +138,14 @@ def eval_metrics(summary: Mapping[str, Any]) -> dict[str, float]:
 def compare(a: Sequence[Row], b: Sequence[Row], *, seed: int = 0, resamples: int = RESAMPLES) -> dict[str, Any]:
     """Accuracy and reward of policy a minus policy b on the same samples, paired: {metric: [value, low, high]};
     accuracy alone where one of them is a baseline that asks no one. "same" is the share of samples that both answer
-    alike.
+    alike, of texts with the same words.
 
     Raises BadInput when the two were not run on the same samples, and for rows without a subject_id.
     """
     pairs = paired(a, b)
     draw: dict[str, Any] = {"patients": patients_of(a), "seed": seed, "resamples": resamples}
     columns = {"accuracy": "correct", **({"reward": "reward"} if acted(a) and acted(b) else {})}
-    same = sum(one["prediction"] is not None and one["prediction"] == two["prediction"] for one, two in pairs)
+    same = sum(one["prediction"] is not None and _answer(one) == _answer(two) for one, two in pairs)
     differences = {
         name: paired_difference(
             [float(one[key]) for one, _ in pairs], [float(two[key]) for _, two in pairs], **draw
@@ -153,6 +153,11 @@ def compare(a: Sequence[Row], b: Sequence[Row], *, seed: int = 0, resamples: int
         for name, key in columns.items()
     }
     return {**differences, "same": same / len(pairs)}
+
+
+def _answer(row: Row) -> Any:
+    """The prediction, of a text that was written the text itself: its label is always the same."""
+    return row["prediction"], row.get("summary")
 
 
 def acted(rows: Sequence[Row]) -> bool:

@@ -65,6 +65,13 @@ def test_comparison_pairs_by_sample_whatever_the_order():
             compare(ROWS, other)
 
 
+def test_texts_are_the_same_answers_where_their_words_are():
+    """All that were written have one label."""
+    texts = [row | {"prediction": "written", "summary": f"text {i}"} for i, row in enumerate(ROWS)]
+    others = [row | {"summary": "text 0"} for row in texts]
+    assert compare(texts, texts)["same"] == 1 and compare(texts, others)["same"] == 1 / len(ROWS)
+
+
 def test_unknown_label_and_no_rows():
     with pytest.raises(BadInput, match="sample s9 has label 'lives'"):
         policy_summary([episode(9, "lives", "dies", True, True)], LABELS)

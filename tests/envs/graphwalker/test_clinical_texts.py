@@ -399,4 +399,4 @@ def test_a_training_from_texts_to_a_report(tmp_path: Path) -> None:
     assert set(policies) == {*variants.partition("[")[2].rstrip("]").split(",")}
     assert policies["graphwalker"]["failures"] == 0 and summary["selection"]["variant"] == "graphwalker"
     page = (tmp_path / "run" / "report.html").read_text()
-    assert "Reference</summary>" in page and "rouge_l" in page and "Who was chosen" in page
+    assert "rouge_l" in page and "Who was chosen" in page and "copy of: nearest by text" in page
