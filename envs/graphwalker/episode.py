@@ -49,8 +49,8 @@ class ExampleSpec:
     """opening: text before all examples. k: examples at most. usual: the most frequent label, for fixed rules.
 
     inference: the label at once; a comparison with the examples, then the label (ours); or ReAct with the examples
-    before each of its prompts (Appendix O.2). reply: a label, or the probability of the second one. written: tokens of
-    a summary, which ends the episode in place of a label; None where labels are asked.
+    before each of its prompts (Appendix O.2). reply: a label, or the probability of the second one. summary_tokens:
+    of a summary, which ends the episode in place of a label; None where labels are asked.
     """
 
     task: Task
@@ -59,7 +59,7 @@ class ExampleSpec:
     usual: int
     inference: Literal["direct", "compare", "react"] = "direct"
     reply: Literal["label", "probability"] = "label"
-    written: int | None = None
+    summary_tokens: int | None = None
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -90,8 +90,8 @@ class ExampleEpisodes:
     def _direct(self, case: Case[Looks], examples: Examples, facts: Mapping[str, Any]) -> EpisodeGenerator:
         labels = self.spec.task.labels
         prompt = prompt_text(self.spec.opening, examples, case.text)
-        if self.spec.written is not None:
-            summary: Reply = yield Act(AGENT, "predict", prompt, (), self.spec.written, 0, as_text, facts)
+        if self.spec.summary_tokens is not None:
+            summary: Reply = yield Act(AGENT, "predict", prompt, (), self.spec.summary_tokens, 0, as_text, facts)
             return Prediction(label_of_text(summary))
         if self.spec.inference == "compare" and examples.passages:
             ask = compare_prompt(prompt)

@@ -75,8 +75,8 @@ def _build_texts(records: Records, settings: Settings) -> System[Any]:
     """The system on clinical texts, rewarded and measured by the likeness of summaries."""
     material, config = texts_material(records, settings), records.config
     made = assemble(material, config, WORDS)
-    changed = made.adapt(partial(_as_texts, material, config.env.in_flight, labels_teach(records)))
-    return with_summaries(changed, config.reward.eta, made.variants["zero_shot"].spec)
+    own = made.adapt(partial(_as_texts, material, config.env.in_flight, labels_teach(records)))
+    return with_summaries(own, config.reward.eta, made.variants["zero_shot"].spec)
 
 
 def _as_texts(material: EncodedCases[Any], in_flight: int, references_teach: bool, made: System[Any]) -> System[Any]:
