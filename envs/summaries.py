@@ -30,7 +30,7 @@ from ghar.retrieval.sparse import words as words_of
 from ghar.rewards.compose import EpisodeReward
 from ghar.rewards.outcome import with_likeness
 
-LIKENESS = ("rouge_1", "rouge_2", "rouge_l", "sari", "bleu_4")
+LIKENESS = ("rouge_1", "rouge_2", "rouge_l", "sari", "bleu_1", "bleu_4")
 OF_LABELS = ("usual", "label_patients", "other_patients")  # counts of answers that a text has not
 LEAD = "lead"  # a trivial baseline: the first words of a text as its summary
 NEAREST = "nearest"  # another one: the summary of the training text that is most like it
@@ -169,7 +169,7 @@ def written(episode: Episode) -> str:
 
 
 def likeness(text: str, case: Case[SummarisedText]) -> dict[str, float]:
-    """F1 of ROUGE-1, -2 and -L, SARI and BLEU-4 of a text against the case's reference; 0 for no text."""
+    """F1 of ROUGE-1, -2 and -L, SARI, BLEU-1 and BLEU-4 of a text against the case's reference; 0 for no text."""
     from ghar.metrics.texts import bleu, rouge, sari  # the extra `train` brings their libraries
 
     if not text:
@@ -177,7 +177,8 @@ def likeness(text: str, case: Case[SummarisedText]) -> dict[str, float]:
     source, reference = case.reads.source, case.reads.summary
     scores = rouge(text, reference)
     shares = {"rouge_1": scores["rouge1"].f, "rouge_2": scores["rouge2"].f, "rouge_l": scores["rougeL"].f}
-    return {**shares, "sari": sari(source, text, reference), "bleu_4": bleu(text, reference, 4)}
+    bleus = {f"bleu_{n}": bleu(text, reference, n) for n in (1, 4)}
+    return {**shares, "sari": sari(source, text, reference), **bleus}
 
 
 def summary_row(episode: Episode, case: Case[SummarisedText], variant: Variant) -> dict[str, Any]:

@@ -108,6 +108,8 @@ def _data_contradictions(c: Config) -> Iterator[str]:
         elif c.data.name == name and c.data.root is None:
             yield f"task={name} reads texts: set data.root to {file}, or to a folder of its parts."
     own = {"labels": c.task.labels, "question": c.task.question, "bins": c.task.bins}
+    if c.task.name in TEXTS and c.data.earlier:
+        yield f"data.earlier=true asks when an outcome was known, and task={c.task.name} has no dates: leave it out."
     if c.task.name == "labels" and c.task.labels is None and c.data.name != "meds" and not own_world:
         yield "task=labels needs a file: set task.labels to a MEDS label file (parquet), or a folder of them."
     elif c.task.name != "labels" and (given := [f"task.{name}" for name, value in own.items() if value is not None]):

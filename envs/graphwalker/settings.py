@@ -58,8 +58,6 @@ def contradictions(config: Config, own: Settings) -> Iterator[str]:
             "task=summary ends with a text, which needs no comparison, no ReAct and no probability: leave out "
             "system.inference and system.reply."
         )
-    if texts and config.data.earlier:
-        yield "data.earlier=true asks when an outcome was known, and texts have no dates: leave it out."
     series, encoders = config.task.name.startswith("series_"), own.variant in ("no_ehr_emb", "show_encoder")
     if own.demographics and (not series or own.encoder == "text" or own.variant == "no_ehr_emb"):
         yield "system.demographics=true is read by EHR encoders of a task=series_... alone: leave it out."

@@ -102,8 +102,6 @@ def contradictions(config: Config, own: Settings) -> Iterator[str]:
             f"system.variant={own.variant} leaves out a factor of Eq. 3 that is 1 for {noun}, which have neither "
             "several visits nor a theme: choose another."
         )
-    if noun is not None and config.data.earlier:
-        yield f"data.earlier=true asks when an outcome was known, and {noun} have no dates: leave it out."
     if config.task.name == SUMMARY and own.tasks in ("multitask_weighted", "two_in_one"):
         yield (
             f"system.tasks={own.tasks} teaches labels beside or after chains, and task=summary has neither: leave it "

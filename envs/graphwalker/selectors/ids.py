@@ -41,9 +41,10 @@ def reasoning_prompt(pool: ExamplePool, query: SelectionQuery, shots: Shots) -> 
     if pool.texts:
         return (
             f"{examples}The text now:\n{query.patient.text}\n\nTask: {pool.question}\n"
-            "Which of its findings belong into the summary, and why? Think step by step."
+            "Which of its findings belong in the summary, and why? Think step by step."
         )
+    facts = "findings" if query.patient.series is None else "measurements"
     return (
         f"{examples}The patient now:\n{query.patient.text}\n\nQuestion: {pool.question}\n"
-        "Which of these measurements speak for which answer, and why? Think step by step."
+        f"Which of these {facts} speak for which answer, and why? Think step by step."
     )

@@ -351,7 +351,7 @@ def test_rules_about_labels_are_refused_early_and_late(name: str, tmp_path: Path
     (["system.reply=probability"], "no probability: leave out system.inference and system.reply"),
     (["system.inference=compare", "system.reply=probability"], "task=summary ends with a text"),
     (["system.encoder=smart"], "has no time series"),
-    (["data.earlier=true"], "texts have no dates"),
+    (["data.earlier=true"], "task=summary has no dates"),
 ])  # fmt: skip
 def test_settings_that_texts_have_no_sense_for(extra: list[str], sentence: str) -> None:
     with pytest.raises(BadInput, match=sentence) as refused:

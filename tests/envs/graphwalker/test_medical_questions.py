@@ -100,6 +100,7 @@ def test_questions_of_different_numbers_of_options_are_refused(tmp_path: Path) -
     (["system.encoder=smart"], "has no time series"),
     (["system.inference=react"], "has no time series"),
     (["data.name=mimic3"], "task=medqa and data=medqa go together"),
+    (["data.earlier=true"], "task=medqa has no dates: leave it out"),
 ])  # fmt: skip
 def test_what_questions_cannot_be_asked_with_is_named(extra: list[str], said: str) -> None:
     with pytest.raises(BadInput, match=said):

@@ -243,7 +243,7 @@ def test_variants_that_need_patients_are_refused_early_and_late(name: str, reaso
 @pytest.mark.parametrize("extra, said", [
     (["system.variant=no_theme"], "leaves out a factor of Eq. 3 that is 1 for questions"),
     (["system.variant=no_recency"], "leaves out a factor of Eq. 3 that is 1 for questions"),
-    (["data.earlier=true"], "questions have no dates"),
+    (["data.earlier=true"], "task=medqa has no dates"),
     (["protocol=kare"], "protocol=kare has no task=medqa"),
 ])  # fmt: skip
 def test_settings_that_questions_have_no_sense_for(extra: list[str], said: str) -> None:

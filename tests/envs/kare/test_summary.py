@@ -271,7 +271,7 @@ def test_variants_that_need_patients_or_labels_are_refused_early_and_late(
     (["system.variant=no_theme"], "leaves out a factor of Eq. 3 that is 1 for texts"),
     (["system.tasks=two_in_one"], "teaches labels beside or after chains, and task=summary has neither"),
     (["system.tasks=multitask_weighted"], "teaches labels beside or after chains"),
-    (["data.earlier=true"], "texts have no dates"),
+    (["data.earlier=true"], "task=summary has no dates"),
     (["protocol=kare"], "protocol=kare has no task=summary"),
 ])  # fmt: skip
 def test_settings_that_texts_have_no_sense_for(extra: list[str], sentence: str) -> None:
