@@ -102,8 +102,8 @@ def _with_nearest(made: System[Any], direct: object) -> System[Any]:
 
 @dataclass(frozen=True, eq=False)
 class NearestSummary:
-    """Copies the summary of the training text of another patient that is most like the text, by TF-IDF: what manner
-    and subject are worth, without a word about the text itself."""
+    """Copies the summary of the training text of another patient that is most like the text and no copy of it, by
+    TF-IDF: what manner and subject are worth, without a word about the text itself."""
 
     train: Sequence[Case[SummarisedText]]
 
@@ -112,7 +112,8 @@ class NearestSummary:
         case: Case[SummarisedText] = act.facts["case"]
         vectorizer, matrix = self._index
         likeness = (matrix @ vectorizer.transform([case.reads.source]).T).toarray()[:, 0]
-        others = np.array([one.subject_id != case.subject_id for one in self.train])
+        own = case.reads.content
+        others = np.array([one.subject_id != case.subject_id and one.reads.content != own for one in self.train])
         return self.train[int(np.where(others, likeness, -1.0).argmax())].reads.summary
 
     @cached_property

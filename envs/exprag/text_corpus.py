@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -35,10 +35,12 @@ class TextRoles:
 
 def corpus_of_texts(records: Records, settings: Settings, roles: TextRoles) -> ReportCorpus:
     """The training texts as reports, numbered from 0 in the order of their patients, or of their lines where a file
-    names none. No one is offered a text of the own patient, or the own text."""
+    names none. No one is offered a text of the own patient, or the own text, or a copy of one of these."""
     splits, encoder = records.texts.splits, encoder_of(records.config)
     train = sorted(splits.train, key=lambda one: one.subject_id)
-    ids, subjects = np.arange(len(train)), np.array([one.subject_id for one in train], np.int64)
+    every = (*train, *splits.valid, *splits.test)
+    kin = kin_of([(one.subject_id, one.text.content) for one in every])
+    ids, subjects = np.arange(len(train)), np.array(kin[: len(train)], np.int64)
     never = np.zeros(len(ids), np.int64)
 
     def notes(words: Words) -> Notes:
@@ -47,15 +49,32 @@ def corpus_of_texts(records: Records, settings: Settings, roles: TextRoles) -> R
 
     index = build_reports(ids, subjects, never, {kind: entries_of([()] * len(ids), kind) for kind in KINDS})
     scores = text_scores(index, notes(roles.ranked), ranker_encoder(settings, encoder))
-    asking, labels = _asking((*train, *splits.valid, *splits.test)), dict(enumerate(one.label for one in train))
+    asking = {one.sample_id: ReportQuery(own, None, ((), (), ())) for one, own in zip(every, kin, strict=True)}
+    labels = dict(enumerate(one.label for one in train))
     ranker, finder = partial(rank_by_text, index, scores), finder_of(settings, encoder)
     return ReportCorpus(
         index, notes(roles.searched), asking, ranker, finder, lambda number: roles.shown(train[number]), labels
     )
 
 
-def _asking(samples: Sequence[TextSample[Any]]) -> dict[str, ReportQuery]:
-    return {one.sample_id: ReportQuery(one.subject_id, None, ((), (), ())) for one in samples}
+def kin_of(texts: Sequence[tuple[int, Hashable]]) -> list[int]:
+    """Give texts of one subject, and copies of one text, the same number, the lowest subject of all that hang together.
+
+    texts: subject and content of each.
+    """
+    above: dict[int, int] = {}
+    first: dict[Hashable, int] = {}
+
+    def lowest(subject: int) -> int:
+        while (other := above.get(subject, subject)) != subject:
+            subject = other
+        return subject
+
+    for subject, content in texts:
+        low, high = sorted((lowest(subject), lowest(first.setdefault(content, subject))))
+        if low < high:
+            above[high] = low
+    return [lowest(subject) for subject, _ in texts]
 
 
 def check_ranker(settings: Settings, noun: str) -> None:

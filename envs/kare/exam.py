@@ -32,15 +32,6 @@ from ghar.envs.system import System, Variant
 COMPARISONS = (("kare", "no_reasoning"),)
 
 
-def _content(question: ChoiceQuestion) -> tuple[str, frozenset[str]]:
-    """What two copies of one question share, in whatever order their options stand."""
-    return question.text, frozenset(question.options)
-
-
-def _may_show(one: MentionSample[ChoiceQuestion], other: MentionSample[ChoiceQuestion]) -> bool:
-    return _content(other.text) != _content(one.text)
-
-
 def _example(sample: MentionSample[ChoiceQuestion], tokens: int, count: Callable[[str], int]) -> str:
     """Put a training question without its options and its right answer into words."""
     question, right = sample.text, sample.text.options[sample.label]
@@ -48,7 +39,7 @@ def _example(sample: MentionSample[ChoiceQuestion], tokens: int, count: Callable
 
 
 EXAM = TextKind(  # the first words of a long question are left out, options never
-    ChoiceQuestion.shown, _may_show, cut_question, _example, lambda _: NearestReading()
+    ChoiceQuestion.shown, cut_question, _example, lambda _: NearestReading()
 )
 
 

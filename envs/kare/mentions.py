@@ -19,7 +19,7 @@ import numpy as np
 
 from ghar.config import EnvConfig
 from ghar.data.cohort import Task
-from ghar.data.tasks.samples import TextSample
+from ghar.data.tasks.samples import Text, TextSample
 from ghar.data.tasks.splits import Splits
 from ghar.envs.case import Case
 from ghar.envs.kare.build import BuildInputs
@@ -38,7 +38,7 @@ from ghar.retrieval.encoders import Encoder
 PAIR = 2  # similar texts for each patient of each label in a prompt on patients: N = 2 and N = 4 of Table 2
 MOST = 2 * PAIR
 ENCODED = 256  # texts encoded together
-T = TypeVar("T")
+T = TypeVar("T", bound=Text)
 
 
 @dataclass(frozen=True)
@@ -81,13 +81,12 @@ class NearestReading(KareReading):
 class TextKind(Generic[T]):
     """What differs between questions and texts to be summarised.
 
-    shown: a text without its answer. may_show: whether the second may stand in a prompt about the first. cut: a text
-    in at most some tokens, as the function counts them. example: a training text with its answer, for prompts about
-    others, in the same budget. reading: what a case holds besides its text, without similar texts.
+    shown: a text without its answer. cut: a text in at most some tokens, as the function counts them. example: a
+    training text with its answer, for prompts about others, in the same budget. reading: what a case holds besides its
+    text, without similar texts.
     """
 
     shown: Callable[[T], str]
-    may_show: Callable[[MentionSample[T], MentionSample[T]], bool]
     cut: Callable[[T, int, Callable[[str], int]], str]
     example: Callable[[MentionSample[T], int, Callable[[str], int]], str]
     reading: Callable[[T], NearestReading]
@@ -108,11 +107,11 @@ class NearestTexts(Generic[T]):
         """Rank for each sample its `MOST` nearest training texts among those that it may show.
 
         Ties go to the earlier text."""
-        train, may_show, nearest = self.splits.train, self.kind.may_show, []
+        train, nearest = self.splits.train, []
         vectors = self._trained if samples is train else self._encoded(samples)
         for sample, vector in zip(samples, vectors, strict=True):
             order = np.argsort(-np.round(self._trained @ vector, DECIMALS), kind="stable")
-            others = (train[i] for i in order.tolist() if may_show(sample, train[i]))
+            others = (train[i] for i in order.tolist() if sample.may_show(train[i]))
             nearest.append(tuple(other for other, _ in zip(others, range(MOST), strict=False)))
         return nearest
 

@@ -54,10 +54,6 @@ class SummaryReading(NearestReading, SummarisedText):
     """The text with its reference, which no prompt about it shows, and the summaries of similar texts."""
 
 
-def _may_show(one: MentionSample[SummarisedText], other: MentionSample[SummarisedText]) -> bool:
-    return other.subject_id != one.subject_id
-
-
 def _cut(text: SummarisedText, tokens: int, count: Callable[[str], int]) -> str:
     return cut_text(text.source, tokens, count)
 
@@ -72,7 +68,7 @@ def _reading(text: SummarisedText) -> SummaryReading:
     return SummaryReading(text.text_id, text.source, text.summary)
 
 
-CLINICAL_TEXT = TextKind(lambda text: text.source, _may_show, _cut, _example, _reading)  # the last words are left out
+CLINICAL_TEXT = TextKind(lambda text: text.source, _cut, _example, _reading)  # the last words are left out
 
 
 class SummaryEpisodes(KareEpisodes):

@@ -18,7 +18,7 @@ from ghar.envs.system import System, build, words
 from ghar.episode import Act, Completion, Evidence, Reply
 from ghar.errors import BadInput
 from ghar.launch.entry import load
-from tests.envs.exams import exam_keys
+from tests.envs.exams import exam_keys, write_exam
 
 PLAYED = ("ghar", "comparators", "exprag", "kare")
 SHORT = (
@@ -89,6 +89,25 @@ def test_a_long_question_loses_its_first_words_and_no_option() -> None:
     cut = cut_question(question, 20, words)
     assert words(cut) == 20 and cut.startswith("w34 ") and cut.endswith("w49\nA. one\nB. two")
     assert cut_question(question, 1, words) == "\nA. one\nB. two"
+
+
+def test_a_copy_of_a_question_shows_no_one_its_answer(tmp_path: Path) -> None:
+    """The first test question stands in training too, with its options in another order."""
+    file, _ = write_exam(tmp_path)
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    turned = dict(zip("ABCD", [rows[70]["options"][letter] for letter in "DCBA"], strict=True))
+    copy = {**rows[70], "question": rows[70]["question"].upper(), "options": turned}
+    copy["answer_idx"] = "ABCD"["DCBA".index(rows[70]["answer_idx"])]
+    (tmp_path / "parts").mkdir()
+    for part, some in {"train": [*rows[:60], copy], "dev": rows[60:70], "test": rows[70:71]}.items():
+        (tmp_path / "parts" / f"{part}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in some))
+    config = config_of(tmp_path, "system=exprag", "system.top_k=60", f"data.root={tmp_path / 'parts'}")
+    system = build(Records(config))
+    main = system.variant("exprag")
+    [case] = system.cases.test
+    [evidence] = system.corpus.retrieve([next(system.episode(case, main))])
+    shown = {passage.ident for passage in evidence.passages}
+    assert 60 not in shown and len(shown) > 10
 
 
 def test_the_experience_of_exprag_is_other_questions_and_their_answers(tmp_path: Path) -> None:

@@ -34,6 +34,9 @@ SHORT = (
 )  # fmt: skip
 
 
+SLEPT = ("badly", "poorly", "little", "lightly")
+
+
 def write_texts(path: Path, count: int = 40, columns: Sequence[str] = ("note_id", "input", "target")) -> Path:
     """Notes of one stay each in MIMIC-IV-Ext-BHC's columns, or as ACI-BENCH has them."""
     with path.open("w", newline="") as file:
@@ -41,7 +44,8 @@ def write_texts(path: Path, count: int = 40, columns: Sequence[str] = ("note_id"
         table.writerow(["dataset", *columns])
         for i in range(count):
             disease, drug = DISEASES[i % 10], DRUGS[i % 10]
-            note = f"Seen for {disease},\nhas slept badly. Was given {drug}."
+            slept = SLEPT[i // 10 % len(SLEPT)]  # no two of forty are copies
+            note = f"Seen for {disease},\nhas slept {slept}. Was given {drug}."
             table.writerow(["x", f"{1000 + i // 2}-DS-{i}", note, f"A patient with {disease} was given {drug}."])
     return path
 
@@ -243,3 +247,24 @@ def test_the_nearest_summary_is_copied_from_another_patient(tmp_path: Path) -> N
     disease = case.reads.source.partition(",")[0].removeprefix("Seen for ")
     alike = [one for one in train if one.subject_id != case.subject_id and disease in one.reads.source]
     assert not alike or disease in written(episode)
+
+
+@pytest.mark.parametrize("name, variant", [("exprag", "scripted"), ("exprag", "nearest"), ("kare", "nearest")])
+def test_a_copy_of_a_text_shows_no_one_its_summary(name: str, variant: str, tmp_path: Path) -> None:
+    """The first test text stands in training too, as another patient's, spaced and capitalised otherwise."""
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    write_texts(tmp_path / "bhc.csv")
+    header, *rows = csv.reader((tmp_path / "bhc.csv").read_text().splitlines(keepends=True))
+    _, _, source, summary = rows[30]
+    copy = ["x", "5000-DS-1", f"{source.upper()} ", f"{summary} Own words."]
+    for part, some in {"train": [*rows[:20], copy], "valid": rows[20:30], "test": [[*rows[30][:3], copy[3]]]}.items():
+        with (folder / f"{part}.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([header, *some])
+    config = config_of(tmp_path, f"system={name}", f"data.root={folder}")
+    system = build(Records(config))
+    made = system.variant(variant)
+    [episode] = play(stage_of(system, made, config), system.cases.test, system.fixed[made.who](), seed=0, title="")
+    assert written(episode) and "Own words." not in written(episode)
+    asked = [r.effect.prompt for r in episode.trace if isinstance(r.effect, Act)]
+    assert asked and not any("Own words." in prompt for prompt in asked)

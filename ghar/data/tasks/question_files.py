@@ -27,7 +27,7 @@ from ghar.config import TaskConfig
 from ghar.data.cohort import Task
 from ghar.data.tasks.samples import TextSample
 from ghar.data.tasks.splits import Splits, split_stratified
-from ghar.data.tasks.text_files import TextSet, cells_of, parts_of, text_of
+from ghar.data.tasks.text_files import TextSet, cells_of, parts_of, text_of, words_of
 from ghar.errors import BadInput
 from ghar.sanitize import readable
 
@@ -58,6 +58,11 @@ class ChoiceQuestion:
     def letter(self) -> str:
         """The reference of an exact match."""
         return LETTERS[self.answer]
+
+    @property
+    def content(self) -> tuple[tuple[str, ...], frozenset[tuple[str, ...]]]:
+        """What two copies of one question share, in whatever order their options stand."""
+        return words_of(self.text), frozenset(map(words_of, self.options))
 
     def shown(self) -> str:
         """The question and its options, as a prompt shows them."""

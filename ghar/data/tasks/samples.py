@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
-T = TypeVar("T")
+
+class Text(Protocol):
+    """A question, or a text with its summary."""
+
+    @property
+    def content(self) -> Hashable:
+        """What two copies of it share; the answer is no part of it."""
+        ...
+
+
+T = TypeVar("T", bound=Text)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,3 +47,7 @@ class TextSample(Generic[T]):
     subject_id: int
     text: T
     label: int
+
+    def may_show(self, other: TextSample[T]) -> bool:
+        """Whether the other may stand in a prompt about this one: it is another subject's, and no copy of it."""
+        return other.subject_id != self.subject_id and other.text.content != self.text.content

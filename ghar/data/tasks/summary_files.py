@@ -18,7 +18,7 @@ from ghar.config import TaskConfig
 from ghar.data.cohort import Task
 from ghar.data.tasks.samples import TextSample
 from ghar.data.tasks.splits import Splits, split_by_patient
-from ghar.data.tasks.text_files import TextSet, cells_of, parts_of
+from ghar.data.tasks.text_files import TextSet, cells_of, parts_of, words_of
 from ghar.errors import BadInput
 from ghar.sanitize import readable
 
@@ -36,6 +36,11 @@ class SummarisedText:
     text_id: str
     source: str
     summary: str
+
+    @property
+    def content(self) -> tuple[str, ...]:
+        """What two copies of one text share."""
+        return words_of(self.source)
 
     @property
     def patient(self) -> int | None:

@@ -38,6 +38,11 @@ def text_of(path: Path, wanted: str) -> str:
         raise BadInput(f"{path} cannot be read ({error}): give {wanted}.") from error
 
 
+def words_of(text: str) -> tuple[str, ...]:
+    """What two copies of one text share, however they are spaced and capitalised."""
+    return tuple(text.casefold().split())
+
+
 def cells_of(path: Path, wanted: str) -> list[list[str]]:
     """The rows of a csv file, as `text_of` opens it; empty ones have no cells."""
     csv.field_size_limit(sys.maxsize)  # a note is longer than csv's default
