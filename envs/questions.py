@@ -51,18 +51,23 @@ def _cases(records: Records, reader: Reader, topics: Callable[[ChoiceQuestion], 
 
 def cut_question(question: ChoiceQuestion, budget: int, count: Callable[[str], int]) -> str:
     """The question and its options in at most `budget` tokens: its first words are left out where it is too long."""
+    return with_last_words(question, budget, count).shown()
+
+
+def with_last_words(question: ChoiceQuestion, budget: int, count: Callable[[str], int]) -> ChoiceQuestion:
+    """The question with as many of its last words as fit into `budget` tokens beside its options."""
     words, low, high = question.text.split(), 0, len(question.text.split())
     if count(question.shown()) <= budget:
-        return question.shown()
+        return question
     while low < high:  # the fewest words to drop
         dropped = (low + high) // 2
-        fits = count(_without(question, words, dropped)) <= budget
+        fits = count(_without(question, words, dropped).shown()) <= budget
         low, high = (low, dropped) if fits else (dropped + 1, high)
     return _without(question, words, low)
 
 
-def _without(question: ChoiceQuestion, words: Sequence[str], dropped: int) -> str:
-    return replace(question, text=" ".join(words[dropped:])).shown()
+def _without(question: ChoiceQuestion, words: Sequence[str], dropped: int) -> ChoiceQuestion:
+    return replace(question, text=" ".join(words[dropped:]))
 
 
 def with_usual(made: System[Any], direct: object) -> System[Any]:

@@ -96,6 +96,18 @@ def test_questions_of_different_numbers_of_options_are_refused(tmp_path: Path) -
         made(load([*OWN, *TINY, f"data.root={file}"]))
 
 
+def test_a_long_question_loses_its_first_words(tmp_path: Path) -> None:
+    """As of any other system, within env.history_tokens; its options stay."""
+    file = write_questions(tmp_path / "exam.jsonl")
+    whole = made(load([*OWN, *TINY, f"data.root={file}", "env.history_tokens=1000"])).cases.test[0].text
+    words, _, options = whole.partition("\n")
+    budget = len(whole.split()) - 3
+    cut = made(load([*OWN, *TINY, f"data.root={file}", f"env.history_tokens={budget}"])).cases.test[0].text
+    assert cut == " ".join(words.split()[3:]) + "\n" + options
+    last = made(load([*OWN, *TINY, f"data.root={file}", "env.history_tokens=1"])).cases.test[0].text
+    assert last == f"{words.split()[-1]}\n{options}"
+
+
 @pytest.mark.parametrize("extra, said", [
     (["system.encoder=smart"], "has no time series"),
     (["system.inference=react"], "has no time series"),
