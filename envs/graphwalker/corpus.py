@@ -314,5 +314,6 @@ def _spent(scorer: Scorer) -> np.ndarray:
     if not isinstance(scorer, EngineScorer):
         return np.zeros(4)
     tally = scorer.scores.tally if scorer.scores is not None else None
-    scored = (tally.prompts + scorer.read, tally.tokens, tally.scratch) if tally else (0, 0, 0)
-    return np.array([*scored, scorer.replies], dtype=float)
+    scored = np.array([tally.prompts, tally.tokens, tally.scratch] if tally else [0, 0, 0])
+    inside = [scorer.read, scorer.read_tokens, scorer.read_tokens]
+    return np.array([*(scored + inside), scorer.replies], dtype=float)

@@ -40,8 +40,8 @@ KEEP = 40_000  # tokens of beginnings whose keys and values engine hf keeps
 class EngineScorer:
     """An engine, the prompt, and the pool that rows of `Shots` mean.
 
-    scores: with shared beginnings where the engine can. replies: how many were generated. read: prompts that were
-    looked into.
+    scores: with shared beginnings where the engine can. replies: how many were generated. read, read_tokens: prompts
+    that were looked into, whole, and their tokens.
     """
 
     def __init__(self, engine: Engine, prompt: Prompt, pool: Sequence[Patient], keep: int = KEEP):
@@ -49,7 +49,7 @@ class EngineScorer:
         self.prompt = prompt
         self.pool = pool
         self.scores = best_scorer(engine, keep)
-        self.replies = self.read = 0
+        self.replies = self.read = self.read_tokens = 0
 
     def answer(self, asks: Sequence[Ask]) -> list[Any]:
         """Answers in order. BadInput when the engine cannot do what is asked, naming what can."""
@@ -109,16 +109,22 @@ class EngineScorer:
         from ghar.envs.graphwalker.selectors import model_internals  # torch
 
         model = model_internals.model_of(self.engine)
-        self.read += len(ask.patients) if isinstance(ask, HiddenStates) else 1
         if isinstance(ask, HiddenStates):
             head, close = self.prompt.head, self.prompt.close
-            return model_internals.states(model, [(*head, *patient.asked, *close) for patient in ask.patients])
+            prompts = [(*head, *patient.asked, *close) for patient in ask.patients]
+            self._count_inside(prompts)
+            return model_internals.states(model, prompts)
         asked = (*ask.patient.asked, *self.prompt.close)
         pieces = [self.prompt.head, *(self.pool[row].example for row in ask.anchor), asked]
         own, shots = ask.patient.answer_ids, [self.pool[row].example for row in ask.shots]
         answer = own or self.prompt.answers[ask.patient.label]
+        self._count_inside([[token for piece in (*pieces, answer) for token in piece]])
         value, change = model_internals.slopes(model, pieces, answer, shots)
         return (value / len(own), change / len(own)) if own else (value, change)
+
+    def _count_inside(self, prompts: Sequence[Sequence[int]]) -> None:
+        self.read += len(prompts)
+        self.read_tokens += sum(map(len, prompts))
 
 
 def best_scorer(engine: Engine, keep: int) -> PrefixScorer | CachedScorer | PlainScorer | None:

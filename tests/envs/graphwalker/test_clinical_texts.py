@@ -14,7 +14,7 @@ import pytest
 
 from ghar.config import Config
 from ghar.envs.case import Case
-from ghar.envs.graphwalker.corpus import Examples, ExamplesCorpus, SelectExamples
+from ghar.envs.graphwalker.corpus import NEEDS, Examples, ExamplesCorpus, SelectExamples
 from ghar.envs.graphwalker.pool import SelectionPool
 from ghar.envs.graphwalker.selectors.prompt import END
 from ghar.envs.graphwalker.selectors.protocol import Entropy, InfluenceGradients, Labels, Name
@@ -236,6 +236,7 @@ def test_every_selector_plays_texts(name: Name, scored: System[Any]) -> None:
         assert case.sample_id not in shown and len(set(shown)) == len(shown) <= 2
         if name not in ("zero_shot", "graphwalker", "lms3"):
             assert len(shown) == 2
+        assert (found.cost.tokens > 20 * found.cost.prompts) == (NEEDS.get(name, "generation") != "generation")
         pieces = [scored_text(scored, row) for row in found.selection.shots]
         assert pieces == [passage.text + END for passage in found.passages], "prompts are what selectors score"
         assert all(one.answer.startswith("Other ") for one in found.demonstrations)
@@ -258,6 +259,8 @@ def test_measures_are_direct_computations(scored: System[Any]) -> None:
         assert entropies[i] == pytest.approx(-np.mean(own), abs=1e-4)
         [answer] = engine.score([([*before, *judged.asked, *pool.prompt.close], judged.answer_ids)])
         assert labels[i, 0] == pytest.approx(np.mean(answer), abs=1e-4)
+    pieces = [pool.prompt.head, *(pool.candidates[row].example for row in (3, 5)), judged.asked, pool.prompt.close]
+    assert (scorer.read, scorer.read_tokens) == (1, sum(map(len, [*pieces, judged.answer_ids])))
     assert slopes[0] == pytest.approx(labels[2, 0], abs=1e-4) and slopes[1][0, 0] == pytest.approx(0, abs=1e-5)
     tokens = pool.prompt.tokenizer.decode(judged.answer_ids)
     assert tokens.strip() == judged.answer
