@@ -142,7 +142,7 @@ def _with_summaries(made: System[Any], eta: float) -> System[Any]:
     reward, shaping, row = made.reward, made.training.shaping, made.report.row
 
     def likened(base_reward: EpisodeReward, episode: Episode, case: Case[SummarisedText]) -> EpisodeReward:
-        return with_likeness(base_reward, episode, likeness(written(episode), case)["rouge_l"], eta)
+        return with_likeness(base_reward, episode, likeness(written(episode), case.reads)["rouge_l"], eta)
 
     if shaping is not None:
         shaped = shaping.reward
@@ -169,13 +169,13 @@ def written(episode: Episode) -> str:
     return str(replies[-1].value or "") if replies and episode.prediction.label is not None else ""
 
 
-def likeness(text: str, case: Case[SummarisedText]) -> dict[str, float]:
-    """F1 of ROUGE-1, -2 and -L, SARI, BLEU-1 and BLEU-4 of a text against the case's reference; 0 for no text."""
+def likeness(text: str, one: SummarisedText) -> dict[str, float]:
+    """F1 of ROUGE-1, -2 and -L, SARI, BLEU-1 and BLEU-4 of a text as the summary of another; 0 for no text."""
     from ghar.metrics.texts import bleu, rouge, sari  # the extra `train` brings their libraries
 
     if not text:
         return dict.fromkeys(LIKENESS, 0.0)
-    source, reference = case.reads.source, case.reads.summary
+    source, reference = one.source, one.summary
     scores = rouge(text, reference)
     shares = {"rouge_1": scores["rouge1"].f, "rouge_2": scores["rouge2"].f, "rouge_l": scores["rougeL"].f}
     bleus = {f"bleu_{n}": bleu(text, reference, n) for n in (1, 4)}
@@ -185,7 +185,7 @@ def likeness(text: str, case: Case[SummarisedText]) -> dict[str, float]:
 def summary_row(episode: Episode, case: Case[SummarisedText], variant: Variant) -> dict[str, Any]:
     """The text, its reference, and how near they are."""
     text = written(episode)
-    return {"summary": text, "reference": case.reads.summary, "likeness": likeness(text, case)}
+    return {"summary": text, "reference": case.reads.summary, "likeness": likeness(text, case.reads)}
 
 
 def summary_numbers(rows: Sequence[Row], draw: Mapping[str, int]) -> dict[str, Any]:

@@ -10,8 +10,9 @@ from typing import Any
 import polars as pl
 import pytest
 
+from ghar.data.tasks.summary_files import SummarisedText
 from ghar.errors import BadInput
-from ghar.trainers.study.outside import read_outside, with_outside
+from ghar.trainers.study.outside import read_outside, read_summaries, with_outside
 from ghar.trainers.study.run import run_study
 from ghar.trainers.study.verify import verify
 from tests.trainers.test_study import CONTENT, quiet, workshop
@@ -94,3 +95,26 @@ def test_a_row_stands_where_its_numbers_are_published(tmp_path: Path, world_cach
     for name in ("poor", "one", "a/b"):
         with pytest.raises(BadInput, match="choose another name"):
             with_outside(study, {name: "/x"}, published)
+
+
+TEXTS = {
+    "a": SummarisedText("a", "Seen for gout.", "A patient with gout."),
+    "b": SummarisedText("b", "Weak for weeks.", "Scurvy."),
+}
+WRITINGS = pl.DataFrame({"sample_id": ["a", "b", "c"], "subject_id": ["1", "2", "3"], "label": ["written"] * 3})
+
+
+@pytest.mark.parametrize("end", ["csv", "parquet"])
+def test_summaries_from_elsewhere_are_measured_and_not_kept(end: str, tmp_path: Path) -> None:
+    """As those of any system; one that is empty is no text, and one of another split has no reference here."""
+    frame = pl.DataFrame({"sample_id": ["a", "b", "c"], "summary": [" A patient with pain. ", None, "Words."]})
+    path = tmp_path / f"x.{end}"
+    frame.write_csv(path) if end == "csv" else frame.write_parquet(path)
+    found = read_summaries(path, TEXTS, WRITINGS)
+    assert found["prediction"].to_list() == ["written", None, "written"]
+    assert found["correct"].to_list() == [True, False, True]
+    assert found["rouge_1"].to_list() == [pytest.approx(0.75), 0, None] and found["bleu_1"][0] == pytest.approx(3 / 4)
+    assert "summary" not in found.columns
+    frame.rename({"summary": "prediction"}).write_csv(tmp_path / "y.csv")
+    with pytest.raises(BadInput, match=r"y\.csv needs columns sample_id and summary; it has sample_id, prediction"):
+        read_summaries(tmp_path / "y.csv", TEXTS, WRITINGS)

@@ -30,7 +30,7 @@ from ghar.trainers.runs.kept_config import kept_config
 from ghar.trainers.runs.models import SFT
 from ghar.trainers.runs.resume import plain
 from ghar.trainers.study.folder import StudyFolder
-from ghar.trainers.study.outside import file_of, read_outside
+from ghar.trainers.study.outside import file_of, read_outside, read_summaries
 from ghar.trainers.study.paper import differences, model_of, names_a_place
 from ghar.trainers.study.predictions import SCHEMA, harvest, keep, sha256
 from ghar.trainers.study.samples import fingerprint, key_of, labels_of, samples_frame, whole_parquet
@@ -318,15 +318,20 @@ def _keep_outside(shop: StudyJobs, cell: Cell, config: Config, samples: pl.DataF
         path = file_of(cell)
     except BadInput as error:
         raise BadInput(f"{error}; the samples are in {shop.folder.samples(key_of(config))}") from None
-    own = read_outside(path, labels, samples)
+    records = Records(config)
+    if records.asks_summaries:
+        texts = {one.sample_id: one.text for one in records.texts.splits.test}
+        own = read_summaries(path, texts, samples)
+    else:
+        own = read_outside(path, labels, samples)
     rest = [pl.lit(None, kind).alias(name) for name, kind in SCHEMA.items() if name not in own.columns]
     frame = own.with_columns(*rest).with_columns(as_replied=pl.col("prediction")).select(list(SCHEMA))
     keep(frame, samples, target, str(path))
-    cohort = Records(config).cohort
+    origin = records.provenance() if records.texts_alone else records.cohort
     shop.folder.finish(cell, {
         "rows": {row: target.name}, "predictions": {target.name: sha256(target)}, "holes": {}, "labels": list(labels),
-        "answered_by": {row: path.name}, "source": sha256(path), "generated": cohort.generated,
-        "credentialed": cohort.credentialed, "seconds": 0.0, "phases": None, "memory_gb": None, "commit": None,
+        "answered_by": {row: path.name}, "source": sha256(path), "generated": origin.generated,
+        "credentialed": origin.credentialed, "seconds": 0.0, "phases": None, "memory_gb": None, "commit": None,
         "samples": key_of(config), "fingerprint": fingerprint(samples), "overrides": shop.overrides(cell),
         "differs": shop.differences(cell, config, samples, labels),
     })  # fmt: skip

@@ -2,7 +2,8 @@
 
 A file is <folder>/COHORT-TASK-seedN.parquet, or COHORT-TASK.parquet for all seeds; .csv does as well. Columns:
 sample_id; prediction, one of the task's labels, empty for none; probability_LABEL for each label, or none of them. The
-samples to train on, and their splits, are in the study's folder, samples/KEY.parquet.
+samples to train on, and their splits, are in the study's folder, samples/KEY.parquet. Of clinical texts the columns are
+sample_id and summary, empty for none.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Any
 
 import polars as pl
 
+from ghar.data.tasks.summary_files import WRITTEN, SummarisedText
+from ghar.envs.summaries import LIKENESS, likeness
 from ghar.errors import BadInput
 from ghar.trainers.study.predictions import sha256
 from ghar.trainers.study.schema import Cell, Study, StudyRow, StudyRun, StudyTable
@@ -74,14 +77,7 @@ def read_outside(path: Path, labels: Sequence[str], samples: pl.DataFrame) -> pl
     labels: of the task, in the order of the probabilities that are returned. BadInput for columns that are missing,
     an answer that is no label, and probabilities that are not of all labels or do not add up to 1.
     """
-    try:
-        frame = (
-            pl.read_csv(path, infer_schema=False, glob=False)
-            if path.suffix == ".csv"
-            else pl.read_parquet(path, glob=False)
-        )
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise BadInput(f"{path} cannot be read ({' '.join(str(error).split())[:120]}): write it again.") from None
+    frame = _table(path)
     wanted = [f"{COLUMN}{label}" for label in labels]
     has = [name for name in wanted if name in frame.columns]
     if "sample_id" not in frame.columns or not ("prediction" in frame.columns or has):
@@ -101,6 +97,35 @@ def read_outside(path: Path, labels: Sequence[str], samples: pl.DataFrame) -> pl
     test = samples.select("sample_id", "subject_id", "label")
     frame = frame.select("sample_id", "prediction", "probabilities").join(test, on="sample_id", how="left")
     return frame.with_columns(correct=(pl.col("prediction") == pl.col("label")).fill_null(False))
+
+
+def read_summaries(path: Path, texts: Mapping[str, SummarisedText], samples: pl.DataFrame) -> pl.DataFrame:
+    """Summaries by sample id, each as near to the reference as it is; the words themselves are not kept.
+
+    texts: those of the test, by sample id. BadInput for columns that are missing.
+    """
+    frame = _table(path)
+    if not {"sample_id", "summary"} <= set(frame.columns):
+        raise BadInput(f"{path} needs columns sample_id and summary; it has {', '.join(frame.columns)}.")
+    given = frame.select(pl.col("sample_id", "summary").cast(pl.String)).fill_null("").rows()
+    rows = [
+        {"sample_id": name, "prediction": WRITTEN if text.strip() else None}
+        | (likeness(text.strip(), texts[name]) if name in texts else {})  # `check` refuses texts of other splits
+        for name, text in given
+    ]
+    own = pl.DataFrame(rows, {"sample_id": pl.String, "prediction": pl.String, **dict.fromkeys(LIKENESS, pl.Float64)})
+    own = own.join(samples.select("sample_id", "subject_id", "label"), on="sample_id", how="left")
+    correct = (pl.col("prediction") == pl.col("label")).fill_null(False)
+    return own.with_columns(correct=correct, probabilities=pl.lit(None, pl.List(pl.Float64)))
+
+
+def _table(path: Path) -> pl.DataFrame:
+    try:
+        if path.suffix == ".csv":
+            return pl.read_csv(path, infer_schema=False, glob=False)
+        return pl.read_parquet(path, glob=False)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise BadInput(f"{path} cannot be read ({' '.join(str(error).split())[:120]}): write it again.") from None
 
 
 def _number(name: str) -> pl.Expr:
