@@ -35,8 +35,16 @@ SALTS = frozenset(
 # Names that hospitals use and DrugBank does not.
 SYNONYMS = {"aspirin": "acetylsalicylic acid"}
 
+# What an amount is given in or by ("mg/ml"): any other word behind a slash is a second drug ("2%/timolol 0.5%").
+PER = (
+    "ml|dl|l|mg|mcg|g|gm|grams?|kg|meq|mmol|mmole|units?|iu|hrs?|hours?|h|min|minutes?|days?|d|wk|week|doses?|puffs?|"
+    "act|actuations?|inh|inhalations?|sprays?|drops?|gtt|tabs?|tablets?|caps?|capsules?|patch|ea|each|vials?|amps?|"
+    "bags?|syringes?|pkt|packets?|supp|btl|bottles?"
+)
 STRENGTH = re.compile(
-    r"\b\d[\d.,/]*\s*(%|mg|mcg|g|gm|kg|ml|l|meq|mmol|mm|units?|iu|mu|unt|hr|h|dose|puffs?)?(/\d*\s*\w+)?(?=\W|$)", re.I
+    r"\b\d[\d.,/]*\s*(%|mg|mcg|g|gm|kg|ml|l|meq|mmol|mm|units?|iu|mu|unt|hr|h|dose|puffs?)?"
+    rf"(/\s*(\d[\d.,]*)?\s*(ml\d+|{PER})(?=\W|$))*(?=\W|$)",
+    re.I,
 )
 
 
