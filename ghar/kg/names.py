@@ -90,6 +90,8 @@ SAME_WORDS = {
     "renal": "kidney", "hepatic": "liver", "cardiac": "heart", "gastric": "stomach", "haemorrhage": "hemorrhage",
     "carcinoma": "cancer", "malignant": "cancer", "anaemia": "anemia", "tumour": "tumor", "oesophageal": "esophageal",
 }  # fmt: skip
+# What "malignant" calls severe, where it names no cancer.
+SEVERE = re.compile(r"\b(hypertensi(on|ve)|hyperthermia|hyperpyrexia|neuroleptic|otitis|arrhythmia)", re.I)
 STAGES = frozenset(
     "acute chronic subacute severe mild moderate symptomatic asymptomatic left right bilateral uncontrolled controlled "
     "suspected probable presumed possible recurrent persistent paroxysmal new onset stage syndrome".split()
@@ -139,6 +141,11 @@ def diagnosis_key(text: str) -> str:
 def names_organ(key: str) -> bool:
     """Whether a key is an organ, a cause or nothing: "intra-abdominal abscess, hepatic" is no liver disease."""
     return set(key.split()) <= ORGANS
+
+
+def names_severity(part: str, description: str) -> bool:
+    """Whether a part of a diagnosis is "malignant" alone and says how severe it is, as of hypertension."""
+    return without_stage(disease_key(part)) == "malignant" and SEVERE.search(description) is not None
 
 
 def without_stage(key: str) -> str:

@@ -201,6 +201,10 @@ PINNED = {
         # what the description says that it is not
         ("ICD9CM/3222", "meningitis, chronic, non-infectious, vasculitis", "vasculitis"),
         ("ICD10CM/K7581", "Nonalcoholic steatohepatitis (NASH)", "non-alcoholic steatohepatitis"),
+        # "malignant" says how severe a hypertension is, and of an effusion that a cancer is its cause
+        ("ICD9CM/0", "Hypertensive chronic kidney disease, malignant, with chronic kidney disease stage I", None),
+        ("ICD9CM/0", "seizures, neuroleptic syndrome, malignant", "Seizure"),
+        ("ICD9CM/1972", "pleural effusion, malignant", "carcinoma"),
         # residual codes
         ("ICD9CM/5778", "Other specified diseases of pancreas", None),  # "exocrine pancreatic insufficiency"
         ("ICD9CM/2662", "Other B-complex deficiencies", None),  # "vitamin B12 deficiency"
