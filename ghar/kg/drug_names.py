@@ -74,34 +74,79 @@ OTHER_WORDS = frozenset(
 
 # Beside FORMS, words of orders that name no substance: routes, packs and abbreviated forms.
 PACKS = frozenset(
-    "amp ampule back blist blister bolus bq cap caps cont conc cup each excel flex f fl ij im in inh inhl inj iv ivpb "
-    "liq lvp mbp mdv ml mt mini nebu of pack pb pca per pf pgbk piggy plas plus po prn ptmd pwpk re rect sc sdv sl "
-    "sol solp solr subl supp suppos sso sq syr syrg syring tabs tbcr tbec td top tb12 tb24 cp12 cp24 tube ud udcup "
-    "udpwd unit units vial vials".split()
+    "act aepb aero aers amp ampule back base blist blister bolus bq btl cap caps cartridge cont conc crtrdg cup "
+    "custom each emul excel flex f fl ij im inh inhl inj iv ivpb liq liqd lvp mbp mdv ml mt mini ndc ndl nebu pack "
+    "package pb pca per pf pgbk piggy plas plus pmx po powd prmx prn ptmd pwpk re recon rect repackage rtu sc sdv sl "
+    "sol solp solr stock subl supp suppos sso sq syr syrg syring tabs tbcr tbec td top tb12 tb24 cp12 cp24 tube ud "
+    "udcup udpwd unit units vial vials".split()
 )
+PREPOSITIONS = frozenset("of in for".split())  # "milk of magnesia"; "20 meq in 50 ml"; "1 each in nebu" is inhaled
 RESIDUES = frozenset("s part cryst".split())  # of "unit(s)" and "extended release(part/cryst)"
 ROUTES = frozenset("infusion diskus".split())  # behind a hyphen: "dilaudid pca -infusion"
-VEHICLE_WORDS = frozenset("ns d5 d5w d5ns d5lr lr swfi".split())  # behind a drug: what it is given in
+VEHICLE_WORDS = frozenset("ns d5 d5w d5ns d5lr lr sw swfi".split())  # behind a drug: what it is given in
 AMOUNTS = frozenset("gram grams mcg meq mg mmole".split())  # units whose numbers `STRENGTH` has taken away
+IDLE = (FORMS | PACKS | AMOUNTS | RESIDUES | ROUTES) - PREPOSITIONS
+# Parts of names that look like an amount or a form: of an acid, a concentrated or mixed insulin, a molecule's size.
+NAME_PARTS = re.compile(
+    r"\b(?:fat|lipid)\Wemulsion\b|\bomega\W?\d\b|\bu-?[1-5]00\b|\b(?:glycol|peg)\W?\d{4}\b|"
+    r"\bdextran\W?\d+\b(?!\s*(?:%|m?g\b|ml\b))|\bno\.\W?\d+\b|"
+    r"\b(?:insulin|humulin|novolin|nph|isophane|regular|human|mix)\W(?:70\W30|75\W25|50\W50)\b",
+    re.I,
+)
+TIE = "\u2423"  # a blank inside what is one word here
 
 
 def order_text(text: str) -> str:
     """An order in the chart's own words, without amounts, packs, routes and forms; as it is where nothing is left.
 
-    "473 ml - chlorhexidine gluconate 0.12 % mt soln" becomes "chlorhexidine gluconate".
+    "473 ml - chlorhexidine gluconate 0.12 % mt soln" becomes "chlorhexidine gluconate". What stands in brackets stays
+    whole, but for amounts, where one word of it says more than a form: "glucagon (human recombinant)".
     """
     bare = re.sub(r"\*+[^*]*\*+|<<|>>", " ", text)
-    bare = STRENGTH.sub(lambda amount: amount[0] if bare.startswith("-val", amount.end()) else " ", bare)  # 23-valent
-    idle = FORMS | PACKS | AMOUNTS | RESIDUES | ROUTES
-    words = re.sub(  # "hydrocodone 5 mg-acetaminophen 325 mg", and not "vancomycin 1 g -iv"
-        r"(?<=[A-Za-z])\s+-([A-Za-z]+)", lambda more: more[0] if plain(more[1]) in idle else f"-{more[1]}", bare
+    bare = re.sub(r"\(([^()]*)\)", lambda bracket: _bracket(bracket[1]), bare)
+    bare = NAME_PARTS.sub(lambda name: name[0].replace(" ", TIE), bare)
+    bare = _without_amounts(bare)
+    words = re.sub(  # "hydrocodone 5 mg-acetaminophen 325 mg", "dorzolamide 2%/timolol", and not "vancomycin 1 g -iv"
+        r"(?<=[A-Za-z)])\s+(-|/\s*)([A-Za-z]\w*)",
+        lambda more: more[0] if plain(more[2]) in IDLE | VEHICLE_WORDS else f"{more[1].strip()}{more[2]}",
+        bare,
     ).split()
-    kept = [word for word in words if any(not (part in idle or part.isdigit()) for part in plain(word).split())]
-    while len(kept) > 1 and plain(kept[-1]) in VEHICLE_WORDS:
+    kept: list[str] = []
+    for i, word in enumerate(words):
+        if plain(word) in PREPOSITIONS:
+            following = words[i + 1] if i + 1 < len(words) else ""
+            if kept and _names_substance(following):
+                kept.append(word)
+        elif _names_substance(word):
+            kept.append(word)
+    while len(kept) > 1 and set(plain(kept[-1]).split()) <= VEHICLE_WORDS | PREPOSITIONS | AMOUNTS:
         kept.pop()
-    short = " ".join(kept).strip(" -:;,./")
+    short = " ".join(kept).replace(TIE, " ").strip(" -:;,./%")
     short = short if short.count("(") == short.count(")") else " ".join(re.sub(r"[()]", " ", short).split())
     return short if re.search("[a-z]{3}", short.lower()) else text
+
+
+def _bracket(inner: str) -> str:
+    """A bracket as one word without amounts, a blank where it holds nothing but forms, packs and numbers."""
+    inner = STRENGTH.sub(lambda amount: " " if re.search("[a-z%]", amount[0], re.I) else amount[0], inner)
+    inner = re.sub(r"^[\s\d.,/-]+(?=[a-z])", "", " ".join(inner.split()), flags=re.I)  # "(90 base)"
+    return f"({inner.replace(' ', TIE)})" if _names_substance(inner) else " "
+
+
+def _without_amounts(text: str) -> str:
+    """A text without amounts, but for numbers in brackets, in names and in "23-valent"."""
+    names = [name.span() for name in re.finditer(rf"{NAME_PARTS.pattern}|\([^()]*\)", text, re.I)]
+
+    def blank(amount: re.Match[str]) -> str:
+        is_name = any(start <= amount.start() < end for start, end in names)
+        return amount[0] if is_name or text.startswith("-val", amount.end()) else " "
+
+    return STRENGTH.sub(blank, text)
+
+
+def _names_substance(word: str) -> bool:
+    """Whether a word has a part that is no form, pack, route or number, or is a name with a number."""
+    return bool(NAME_PARTS.search(word)) or any(part not in IDLE and not part.isdigit() for part in plain(word).split())
 
 
 def ingredient(name: str, has: Callable[[str], bool]) -> tuple[str, str] | None:

@@ -22,6 +22,7 @@ from ghar.kg.names import (
     disease_key,
     drug_candidates,
     names_organ,
+    names_severity,
     plain,
     without_stage,
 )
@@ -281,6 +282,8 @@ def _link_drug(name: str, drugs: Mapping[str, int]) -> tuple[str, int] | None:
 def _link_part(description: str, diseases: Mapping[str, int]) -> tuple[str, int] | None:
     """By the first reading of a diagnosis that is a node's name, as it stands or without words of stage or side."""
     for part in diagnosis_parts(description):
+        if names_severity(part, description):
+            continue
         key = diagnosis_key(part)
         for reading in (key, without_stage(key)):
             if reading in diseases and not names_organ(reading):

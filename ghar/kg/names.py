@@ -35,8 +35,16 @@ SALTS = frozenset(
 # Names that hospitals use and DrugBank does not.
 SYNONYMS = {"aspirin": "acetylsalicylic acid"}
 
+# What an amount is given in or by ("mg/ml"): any other word behind a slash is a second drug ("2%/timolol 0.5%").
+PER = (
+    "ml|dl|l|mg|mcg|g|gm|grams?|kg|meq|mmol|mmole|units?|iu|hrs?|hours?|h|min|minutes?|days?|d|wk|week|doses?|puffs?|"
+    "act|actuations?|inh|inhalations?|sprays?|drops?|gtt|tabs?|tablets?|caps?|capsules?|patch|ea|each|vials?|amps?|"
+    "bags?|syringes?|pkt|packets?|supp|btl|bottles?"
+)
 STRENGTH = re.compile(
-    r"\b\d[\d.,/]*\s*(%|mg|mcg|g|gm|kg|ml|l|meq|mmol|mm|units?|iu|mu|unt|hr|h|dose|puffs?)?(/\d*\s*\w+)?(?=\W|$)", re.I
+    r"\b\d[\d.,/]*\s*(%|mg|mcg|g|gm|kg|ml|l|meq|mmol|mm|units?|iu|mu|unt|hr|h|dose|puffs?)?"
+    rf"(/\s*(\d[\d.,]*)?\s*(ml\d+|{PER})(?=\W|$))*(?=\W|$)",
+    re.I,
 )
 
 
@@ -82,6 +90,8 @@ SAME_WORDS = {
     "renal": "kidney", "hepatic": "liver", "cardiac": "heart", "gastric": "stomach", "haemorrhage": "hemorrhage",
     "carcinoma": "cancer", "malignant": "cancer", "anaemia": "anemia", "tumour": "tumor", "oesophageal": "esophageal",
 }  # fmt: skip
+# What "malignant" calls severe, where it names no cancer.
+SEVERE = re.compile(r"\b(hypertensi(on|ve)|hyperthermia|hyperpyrexia|neuroleptic|otitis|arrhythmia)", re.I)
 STAGES = frozenset(
     "acute chronic subacute severe mild moderate symptomatic asymptomatic left right bilateral uncontrolled controlled "
     "suspected probable presumed possible recurrent persistent paroxysmal new onset stage syndrome".split()
@@ -131,6 +141,11 @@ def diagnosis_key(text: str) -> str:
 def names_organ(key: str) -> bool:
     """Whether a key is an organ, a cause or nothing: "intra-abdominal abscess, hepatic" is no liver disease."""
     return set(key.split()) <= ORGANS
+
+
+def names_severity(part: str, description: str) -> bool:
+    """Whether a part of a diagnosis is "malignant" alone and says how severe it is, as of hypertension."""
+    return without_stage(disease_key(part)) == "malignant" and SEVERE.search(description) is not None
 
 
 def without_stage(key: str) -> str:

@@ -95,8 +95,49 @@ def test_outpatient_measures_microbiology_and_drugs_given_of_the_open_demo(demo:
     assert counts["rows.emar"] - counts["dropped.emar.not_given"] == rows
     grown = of(cohort, "MICROBIOLOGY/urine culture")
     assert grown.filter(pl.col("text_value").str.contains("URINE, ESCHERICHIA COLI, GENTAMICIN S")).height > 0
+    assert grown["text_value"].str.starts_with("specimen URINE").all()  # "URINE" alone read as the result
     assert (grown["recorded"] >= grown["time"]).all()
     assert counts["dropped.transfers.discharge"] == 275  # one an admission
+
+
+EVENTS = {  # `event_txt` of eMAR -> whether a drug was given
+    **dict.fromkeys((
+        "Administered", "Delayed Administered", "Partial Administered", "Administered in Other Location", "Started",
+        "Administered Bolus from IV Drip", "Delayed Started", "Started in Other Location", "Restarted", "Applied",
+        "Delayed Applied", "Applied in Other Location", "Removed Existing / Applied New", "Given",
+    ), True),
+    **dict.fromkeys((
+        "Not Given", "Not Given per Sliding Scale", "Delayed Not Given", "Confirmed, not given", "Not Started",
+        "Delayed Not Started", "Not Applied", "Delayed Not Applied", "Not Confirmed", "Delayed Not Confirmed",
+        "Confirmed", "Delayed Confirmed", "Hold Dose", "Stopped", "Stopped - Unscheduled", "Not Stopped",
+        "Stopped As Directed", "Stopped in Other Location", "Delayed Stopped", "Removed", "Removed - Unscheduled",
+        "Not Removed", "Infusion Reconciliation", "Infusion Reconciliation Not Done", "Infusion Reconciled", "Read",
+        "Flushed", "Not Flushed", "Delayed Flushed", "Assessed", "Not Assessed", "Rate Change", "Delayed", "",
+    ), False),
+}  # fmt: skip
+
+
+def test_a_drug_is_given_where_the_event_says_so_and_no_word_denies_it(tmp_path: Path) -> None:
+    root, time = write_mimic4(tmp_path), "2150-01-01 11:00:00"
+    rows = [f'1,90,{time},{time},drug {i},"{text}"' for i, text in enumerate(EVENTS)]
+    head = "subject_id,hadm_id,charttime,storetime,medication,event_txt"
+    (root / "hosp/emar.csv").write_text("\n".join([head, *rows]) + "\n")
+    cohort = read_mimic4(root, more=["emar"])
+    names = dict(zip(EVENTS, (f"GIVEN/drug {i}" for i in range(len(EVENTS))), strict=True))
+    shown = set(of(cohort, "GIVEN/")["code"])
+    assert {text: names[text] in shown for text in EVENTS} == EVENTS
+
+
+def test_a_culture_without_an_organism_shows_its_specimen_as_one(tmp_path: Path) -> None:
+    root, time = write_mimic4(tmp_path), "2150-01-01 11:00:00"
+    head = "subject_id,hadm_id,chartdate,charttime,storedate,storetime,"
+    head += "spec_type_desc,test_name,org_name,ab_name,interpretation"
+    ends = ("URINE,Urine Culture,,,", "URINE,Urine Culture,ESCHERICHIA COLI,GENTAMICIN,S", ",Urine Culture,,,")
+    rows = [f"1,90,{time},{time},{time},{time},{end}" for end in ends]
+    (root / "hosp/microbiologyevents.csv").write_text("\n".join([head, *rows]) + "\n")
+    cohort = read_mimic4(root, more=["microbiology"])
+    texts = {text or None for text in of(cohort, "MICROBIOLOGY/urine culture")["text_value"]}
+    assert texts == {"specimen URINE", "specimen URINE, ESCHERICHIA COLI, GENTAMICIN S", None}
 
 
 def test_rates_are_known_from_the_start_and_amounts_when_given(tmp_path: Path) -> None:

@@ -132,6 +132,7 @@ def test_without_is_not_with():
         ("oxycodone sr (oxycontin)", "oxycodone"),
         ("Aspirin EC 81 mg", "acetylsalicylic acid"),
         ("Potassium Chloride 40 mEq / 1000 mL", "potassium chloride"),
+        ("Amlodipine 5 mg/Benazepril 10 mg Cap", "amlodipine benazepril"),
     ],
 )
 def test_readings_of_a_drug(written: str, reading: str):
@@ -164,9 +165,9 @@ PINNED = {
     "reference_parent": 151,
     "name": 49,
     "drug_exact": 230,
-    "drug_stripped": 154,
+    "drug_stripped": 153,  # "dorzolamide 2%/timolol 0.5%" links by its first ingredient, no longer as dorzolamide alone
     "name_part": 94,
-    "drug_ingredient": 94,
+    "drug_ingredient": 95,
     "unlinked": 1060,
 }
 
@@ -200,6 +201,10 @@ PINNED = {
         # what the description says that it is not
         ("ICD9CM/3222", "meningitis, chronic, non-infectious, vasculitis", "vasculitis"),
         ("ICD10CM/K7581", "Nonalcoholic steatohepatitis (NASH)", "non-alcoholic steatohepatitis"),
+        # "malignant" says how severe a hypertension is, and of an effusion that a cancer is its cause
+        ("ICD9CM/0", "Hypertensive chronic kidney disease, malignant, with chronic kidney disease stage I", None),
+        ("ICD9CM/0", "seizures, neuroleptic syndrome, malignant", "Seizure"),
+        ("ICD9CM/1972", "pleural effusion, malignant", "carcinoma"),
         # residual codes
         ("ICD9CM/5778", "Other specified diseases of pancreas", None),  # "exocrine pancreatic insufficiency"
         ("ICD9CM/2662", "Other B-complex deficiencies", None),  # "vitamin B12 deficiency"

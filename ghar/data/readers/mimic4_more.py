@@ -7,7 +7,8 @@ No event here is a code of a visit, so that visits show what they show without t
 omr           "VITAL/weight", "VITAL/height" and the two blood pressures in the units of vitals.py
               ("added.omr.second_pressure"), any other measure as "OMR/<name>". It has dates only: known at the last
               second of the day.
-microbiology  "MICROBIOLOGY/<test>", with specimen, organism, antibiotic and interpretation as text; known when stored.
+microbiology  "MICROBIOLOGY/<test>", with specimen, organism, antibiotic and interpretation as text ("specimen URINE"
+              alone is no result: no organism was named); known when stored.
               What was never stored is known at the end of its stay, else of its day ("no_storetime").
 emar          "GIVEN/<drug>", of rows that say it was given; the others are "not_given".
 ed            "ED_ADMISSION/<transport>" and "ED_DISCHARGE/<disposition>" at their times; triage at the arrival: vital
@@ -49,8 +50,9 @@ LAST_SECOND = pl.duration(hours=23, minutes=59, seconds=59)
 PRESSURE = r"^\s*([0-9]{1,3})\s*/\s*([0-9]{1,3})\s*$"
 SYSTOLIC, DIASTOLIC = "systolic blood pressure", "diastolic blood pressure"
 MEASURES = {"weight (lbs)": "weight", "height (inches)": "height"}
-NOT_GIVEN = "^(not |hold|.*stopped|.*not done)"
-GIVEN = "administered|started|applied|given|bolus"
+# Words of `event_txt` anywhere: "Delayed Not Started" and "Confirmed, not given" are no drug given.
+GIVEN = r"\b(administered|started|restarted|applied|given|bolus)\b"
+NOT_GIVEN = r"\b(not|hold|held|stopped|refused|cancell?ed)\b"
 SIGNS = {
     "temperature": "temperature",
     "heartrate": "heart rate",
@@ -130,7 +132,8 @@ def _microbiology(root: Path, visits: pl.DataFrame, patients: pl.DataFrame, work
     words = ("spec_type_desc", "org_name", "ab_name", "interpretation")
     blank = {name: pl.when(pl.col(name).str.strip_chars() != "").then(pl.col(name).str.strip_chars()) for name in words}
     result_of = pl.concat_str([blank["ab_name"], blank["interpretation"]], separator=" ", ignore_nulls=True)
-    parts = [blank["spec_type_desc"], blank["org_name"], pl.when(result_of != "").then(result_of)]
+    specimen = pl.concat_str(pl.lit("specimen "), blank["spec_type_desc"])  # null where blank
+    parts = [specimen, blank["org_name"], pl.when(result_of != "").then(result_of)]
     drops = {
         "unknown_patient": pl.col("known").is_null(),
         "unknown_admission": pl.col("hadm_id").is_not_null() & pl.col("start").is_null(),
