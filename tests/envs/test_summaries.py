@@ -206,6 +206,19 @@ def test_a_report_compares_texts_by_rouge_l(tmp_path: Path) -> None:
         assert absent not in page.partition("<details><summary>Configuration")[0], absent
 
 
+def test_systems_are_compared_by_rouge_l(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from ghar.trainers.evaluation.compare import ComparedSystem, compare  # brings torch
+
+    names = ("comparators", "ghar")
+    entries = [ComparedSystem(n, config_of(tmp_path, f"system={n}", "eval.bootstrap=20"), "") for n in names]
+    summary = compare(entries, [], ["lead", "nearest"], tmp_path / "compared")
+    difference = summary["differences"]["comparators.lead - ghar.nearest"]["rouge_l"]
+    means = [summary["policies"][name]["rouge_l"][0] for name in ("comparators.lead", "ghar.nearest")]
+    assert summary["metric"] == "rouge_l" and difference[0] == pytest.approx(means[0] - means[1])
+    assert f"comparators.lead - ghar.nearest: ROUGE-L {difference[0]:.3f} [" in capsys.readouterr().out
+    assert "<th>BLEU-4</th>" in (tmp_path / "compared" / "report.html").read_text()
+
+
 def test_label_only_sft_of_texts_imitates_references(tmp_path: Path) -> None:
     system = build(Records(config_of(tmp_path, "system=ghar")))
     assert system.variant("label_sft").title == "SFT on references, no retrieval"
