@@ -31,6 +31,7 @@ from ghar.rewards.compose import EpisodeReward
 from ghar.rewards.outcome import with_likeness
 
 LIKENESS = ("rouge_1", "rouge_2", "rouge_l", "sari", "bleu_1", "bleu_4")
+METRIC = "rouge_l"  # the main number
 OF_LABELS = ("usual", "label_patients", "other_patients")  # counts of answers that a text has not
 LEAD = "lead"  # a trivial baseline: the first words of a text as its summary
 NEAREST = "nearest"  # another one: the summary of the training text that is most like it
@@ -159,6 +160,7 @@ def _with_summaries(made: System[Any], eta: float) -> System[Any]:
             row=lambda episode, case, variant: row(episode, case, variant) | summary_row(episode, case, variant),
             numbers=summary_numbers,
             baselines=None,
+            metric=METRIC,
         ),
     )
 

@@ -199,6 +199,7 @@ class Reporting(Generic[R]):
     comparisons: pairs of variants besides those of `main` with each other one.
     shows: whether the prompt of an act shows something of a passage, by default its whole text.
     baselines: a system whose variants ask no one and stand in the same table. answer: a label in words.
+    metric: the main number, by which variants are compared: accuracy, or one that rows have under "likeness".
     judge: parts of summary.json that a language model is asked for: the policy of `main`, or of another variant that
         was played by a language model. None where there is nothing to ask.
     """
@@ -213,6 +214,7 @@ class Reporting(Generic[R]):
     baselines: str | None = None
     answer: Callable[[Case[R], int], str] | None = None
     judge: Callable[[Policy], dict[str, Any]] | None = None
+    metric: str = "accuracy"
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Any
 from ghar.envs.system import System, Variant, mark_of
 from ghar.episode import Act, Episode, Evidence, Reply, Retrieve, Turn
 from ghar.metrics.policy import policy_summary
+from ghar.metrics.style import ACCURACY, STAYS
 from ghar.rewards.compose import EpisodeReward
 from ghar.rewards.normalise import RunningNormaliser
 
@@ -139,6 +140,17 @@ def reward_of(system: System[Any], episode: Any, case: Any, running: RunningNorm
     if system.training.shaping is None or running is None:
         return system.reward(episode, case)
     return system.training.shaping.reward(episode, case, None, running)
+
+
+def description(system: System[Any]) -> dict[str, Any]:
+    """The parts of summary.json that say what was asked: the task, its samples where they are no stays, and the main
+    metric where it is not accuracy."""
+    task, metric = system.task, system.report.metric
+    samples = {} if task.samples == STAYS else {"samples": task.samples}
+    return {
+        "task": {"name": task.name, "question": task.question, "labels": list(task.labels), **samples},
+        **({} if metric == ACCURACY else {"metric": metric}),
+    }
 
 
 def summarise(system: System[Any], rows: Sequence[Row], seed: int, resamples: int) -> dict[str, Any]:

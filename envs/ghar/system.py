@@ -64,6 +64,8 @@ DECIDED = {  # what the trained agent is called
     "learned": "GHAR after RL", "always": "Trained to always retrieve", "never": "Trained to never retrieve",
     "everyone": "Trained to ask every source",
 }  # fmt: skip
+LABELS_ALONE = "Label-only SFT (Medical-SFT)"
+LABEL_ONLY = {"summaries": "SFT on references, no retrieval"}  # titles where a reply is no label
 WORDINGS: Mapping[str, Wording] = {MEDQA: "questions", SUMMARY: "summaries"}  # of prompts, by task
 BASELINES = "baselines"  # the system whose variants stand in the same table, but for tasks of texts
 EXAMPLES = 300  # records that the tokenizer of a model without a base is made from
@@ -227,7 +229,7 @@ def variants(episodes: GharEpisodes[Any]) -> dict[str, Variant]:
         Variant("always_rag", "RL weights, retrieval forced on", episodes, forced={"retrieve": "yes"}),
         Variant("scripted", "Scripted teacher", episodes, "teacher"),
         Variant("ghar_base", "Model before SFT", episodes, "base"),
-        Variant(STAGE, "Label-only SFT (Medical-SFT)", LabelOnly(episodes), STAGE),
+        Variant(STAGE, LABEL_ONLY.get(episodes.spec.wording, LABELS_ALONE), LabelOnly(episodes), STAGE),
         Variant("ghar_sft", "GHAR after SFT", episodes, "sft"),
         Variant("ghar_rl", DECIDED[episodes.spec.decision], episodes),
     ]

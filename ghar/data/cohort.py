@@ -103,8 +103,12 @@ class Sample(Generic[H]):
 
 @dataclass(frozen=True)
 class Task:
-    """A prediction task: `question` is put to the model, `labels` are its possible answers in index order."""
+    """A prediction task: `question` is put to the model, `labels` are its possible answers in index order.
+
+    samples: what is asked about, in the plural: stays, or the texts or questions of files.
+    """
 
     name: str
     question: str
     labels: tuple[str, ...]
+    samples: str = "stays"

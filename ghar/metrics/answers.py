@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from ghar.metrics.rows import Row, patients_of
+from ghar.metrics.style import samples_of, subjects_of
 
 State = Literal["good", "doubtful", "bad", "unknown"]
 Summary = Mapping[str, Any]
@@ -103,7 +104,7 @@ def answer_verdicts(summary: Summary, main: str | None) -> Iterator[HealthVerdic
     if numbers.get("over_usual"):
         yield _usual(numbers)
     if numbers.get("auroc"):
-        yield _ranking(numbers)
+        yield _ranking(numbers, subjects_of(samples_of(summary)))
     yield from _retrieval(summary, main, numbers)
     yield from _unreadable(numbers)
 
@@ -139,7 +140,7 @@ def _usual(numbers: Summary) -> HealthVerdict:
     return HealthVerdict("usual label", state, f"{sentence} That is no better.")
 
 
-def _ranking(numbers: Summary) -> HealthVerdict:
+def _ranking(numbers: Summary, subjects: str = "patients") -> HealthVerdict:
     value, low, high = numbers["auroc"]
     if low is None:
         few = (numbers.get("too_few") or {}).get("auroc", "too few patients")
@@ -148,8 +149,9 @@ def _ranking(numbers: Summary) -> HealthVerdict:
     if low > 0.5:
         return HealthVerdict("AUROC", "good", sentence)
     if value < AT_CHANCE:
-        return HealthVerdict("AUROC", "bad", f"{sentence} The probabilities rank patients no better than chance.")
-    return HealthVerdict("AUROC", "doubtful", f"{sentence} These patients do not show that it is better than chance.")
+        return HealthVerdict("AUROC", "bad", f"{sentence} The probabilities rank {subjects} no better than chance.")
+    words = f"{sentence} These {subjects} do not show that it is better than chance."
+    return HealthVerdict("AUROC", "doubtful", words)
 
 
 def at_chance(numbers: Summary) -> bool:
@@ -209,21 +211,26 @@ def _unreadable(numbers: Summary) -> Iterator[HealthVerdict]:
         yield HealthVerdict("no answer", state, words)
 
 
-def patients_verdict(numbers: Summary, generated: bool) -> HealthVerdict:
-    """Green only with enough patients, and enough whose label is another than the usual one."""
+def patients_verdict(numbers: Summary, generated: bool, subjects: str = "patients") -> HealthVerdict:
+    """Green only with enough patients, and enough whose label is another than the usual one.
+
+    subjects: what intervals draw, in the plural: patients or questions.
+    """
     count = numbers.get("patients")
     if count is None:
-        return HealthVerdict("patients", "bad", "Patients were not counted, so intervals are too narrow.")
-    state, whose = _enough(count, FEW), f"{count:,} test patient{'' if count == 1 else 's'}"
-    sentence = f"{whose}; intervals draw whole patients."
+        return HealthVerdict(
+            subjects, "bad", f"{subjects.capitalize()} were not counted, so intervals are too narrow."
+        )
+    state, whose = _enough(count, FEW), f"{count:,} test {subjects[:-1] if count == 1 else subjects}"
+    sentence = f"{whose}; intervals draw whole {subjects}."
     counts = numbers.get("answers")
     if counts and "other_patients" in counts:
         others = counts["other_patients"]
         both = state, _enough(others, FEW_OTHERS)
         state = "bad" if "bad" in both else "doubtful" if "doubtful" in both else "good"
         whom = f"{others:,} with another label than {counts['usual']}"
-        sentence = f"{whose}, {whom}; intervals draw whole patients."
-    return HealthVerdict("patients", state, sentence + (" They are generated." if generated else ""))
+        sentence = f"{whose}, {whom}; intervals draw whole {subjects}."
+    return HealthVerdict(subjects, state, sentence + (" They are generated." if generated else ""))
 
 
 def _enough(count: int, limits: tuple[int, int]) -> State:

@@ -7,15 +7,14 @@ from typing import Any
 
 from ghar.metrics.answers import UNREADABLE, unreadable_share
 from ghar.metrics.explorer import as_script
-from ghar.metrics.style import part_of
+from ghar.metrics.style import ACCURACY, KINDS, metric_of, metric_title, part_of, samples_of, subjects_of
 from ghar.metrics.upper_bounds import in_words
 
 Row = Mapping[str, Any]
-COLUMNS = {
-    "accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "macro_f1": "macro-F1", "auroc": "AUROC",
-    "calls": "calls", "tokens": "tokens", "lookups": "retrievals", "seconds": "seconds",
-}  # fmt: skip
-PRINTED = ("accuracy", "macro_f1", "calls", "tokens", "lookups")
+SCORES = {ACCURACY: "accuracy", "balanced_accuracy": "balanced accuracy", "macro_f1": "macro-F1", "auroc": "AUROC"}
+COSTS = {"calls": "calls", "tokens": "tokens", "lookups": "retrievals", "seconds": "seconds"}
+LEFT_OUT = ("balanced_accuracy", "auroc", "seconds")  # of the printed table
+PRINTED = 5  # columns that stand beside each other in it
 MAX_SAMPLES = 300  # patients' samples in the trace browser; the rows of all are in episodes/
 CUT = 6000  # characters of a prompt on the page
 
@@ -30,25 +29,48 @@ def cell(value: Any, digits: int = 3) -> str:
 
 
 def table(summary: Row) -> str:
-    """The main numbers, the paired differences in accuracy, and who could not be compared, as text."""
+    """The main numbers, the paired differences in the main metric, and who could not be compared, as text."""
     numbers = summary["policies"]
     first = max(len(name) for name in numbers) + 2
-    who = f"{summary['samples']} samples of {summary['patients']} patients; intervals by resampling patients"
-    lines = [f"{summary['experiment']}: {who}"]
-    lines.append(f"{'system.variant':{first}}" + "".join(f"{COLUMNS[c]:>24}" for c in PRINTED) + "  answered by")
-    for name, values in numbers.items():
-        digits = {c: 3 if c in ("accuracy", "macro_f1") else 1 for c in PRINTED}
-        cells = "".join(f"{cell(values.get(c), digits[c]):>24}" for c in PRINTED)
-        lines.append(f"{name:{first}}{cells}  {summary['answered_by'][name]}")
+    lines = [f"{summary['experiment']}: {counted(summary)}; intervals by resampling {subjects_of(samples_of(summary))}"]
+    columns = {key: title for key, title in columns_of(summary).items() if key not in LEFT_OUT}
+    for start in range(0, len(columns), PRINTED):
+        some, last = list(columns)[start : start + PRINTED], start + PRINTED >= len(columns)
+        head = "".join(f"{columns[c]:>24}" for c in some)
+        lines.append(f"{'system.variant':{first}}{head}" + ("  answered by" if last else ""))
+        for name, values in numbers.items():
+            cells = "".join(f"{cell(values.get(c), 1 if c in COSTS else 3):>24}" for c in some)
+            lines.append(f"{name:{first}}{cells}" + (f"  {summary['answered_by'][name]}" if last else ""))
+    metric = metric_of(summary)
     for pair, values in summary["differences"].items():
-        lines.append(f"{pair}: accuracy {cell(values['accuracy'])}{no_rival(summary, pair)}")
+        lines.append(f"{pair}: {metric_title(metric)} {cell(values.get(metric))}{no_rival(summary, pair)}")
     lines += [f"ceiling on accuracy: {ceiling}" for ceiling in in_words(summary)]
     lines += [f"left out: {name}: {reason}" for name, reason in summary["left_out"].items()]
     if part_of(summary) != "test":
-        lines.append("These are validation patients: settings may have been chosen on them, so this is no test result.")
+        subjects = subjects_of(samples_of(summary))
+        lines.append(
+            f"These are validation {subjects}: settings may have been chosen on them, so this is no test result."
+        )
     if summary["generated"]:
         lines.append("These patients are generated; the numbers say nothing about real ones.")
     return "\n".join(lines)
+
+
+def columns_of(summary: Row) -> dict[str, str]:
+    """{number: title} of the table: scores of classes and the systems' own metrics, then costs. With another main
+    metric than accuracy this one and the own metrics stand first, and accuracy is all that is left of classes."""
+    own = [name for numbers in summary["policies"].values() for name in numbers.get("own_metrics") or ()]
+    metric = metric_of(summary)
+    names = (*SCORES, *own) if metric == ACCURACY else (metric, *own, ACCURACY)
+    return {name: SCORES.get(name) or metric_title(name) for name in names} | COSTS
+
+
+def counted(summary: Row) -> str:
+    """ "40 samples of 20 patients"; questions are of no patients."""
+    samples = samples_of(summary)
+    subjects, noun = subjects_of(samples), samples if samples in KINDS else "samples"
+    of_subjects = "" if subjects == samples else f" of {summary['patients']} {subjects}"
+    return f"{summary['samples']} {noun}{of_subjects}"
 
 
 def no_rival(summary: Row, pair: str) -> str:
@@ -68,9 +90,10 @@ def page(summary: Row, rows: Mapping[str, Sequence[Row]]) -> str:
         lstrip_blocks=True,
     )  # fmt: skip
     pages.filters |= {"cell": cell, "no_rival": no_rival}
+    metric = metric_of(summary)
     html = pages.get_template("comparison.html").render(
-        summary=summary, part=part_of(summary), columns=COLUMNS,
-        small=("accuracy", "balanced_accuracy", "macro_f1", "auroc"),
+        summary=summary, part=part_of(summary), columns=columns_of(summary), costs=COSTS, counted=counted(summary),
+        subjects=subjects_of(samples_of(summary)), metric=metric, metric_title=metric_title(metric),
         ceilings=in_words(summary), traces=as_script(_traces(rows)),
     )  # fmt: skip
     return html.encode("utf-8", "replace").decode()

@@ -13,7 +13,7 @@ from ghar.metrics import curves
 from ghar.metrics.answers import UNREADABLE as NO_RIVAL
 from ghar.metrics.answers import HealthVerdict, State, answer_verdicts, at_chance, patients_verdict, unreadable_share
 from ghar.metrics.model_size import replies_in_words
-from ghar.metrics.style import ReportStyle
+from ghar.metrics.style import ReportStyle, metric_title, samples_of, subjects_of
 
 Row = Mapping[str, Any]
 LATELY = 5  # updates that a verdict on training is about
@@ -24,7 +24,7 @@ ECE = 0.05, 0.15  # expected calibration error: doubtful, bad
 LEAKS = 0.05, 0.5  # share of samples that show what was recorded with the outcome: doubtful, bad
 UNREADABLE = 0.01, 0.05  # share of turns whose reply could not be read: doubtful, bad
 THAN = {
-    "good": "better than", "bad": "worse than", "doubtful": "no different, as far as these patients show, from",
+    "good": "better than", "bad": "worse than", "doubtful": "no different, as far as these {} show, from",
 }  # fmt: skip
 
 
@@ -36,7 +36,8 @@ def verdicts(summary: Mapping[str, Any], rows: Sequence[Row], main: str | None) 
     training = [_critic(learned), _entropy(learned), _kl(learned, step), _mismatch(learned)] if learned else []
     return [
         *answer_verdicts(summary, main), *_base(summary), *_checkpoint(learned, step), *training, _calibration(numbers),
-        _readable(numbers), _leakage(summary), patients_verdict(numbers, bool(summary.get("generated"))),
+        _readable(numbers), _leakage(summary),
+        patients_verdict(numbers, bool(summary.get("generated")), subjects_of(samples_of(summary))),
     ]  # fmt: skip
 
 
@@ -59,7 +60,7 @@ def outcome(summary: Mapping[str, Any], about: ReportStyle, main: str | None) ->
     comparisons = []
     for pair, values in (summary.get("differences") or {}).items():
         first, _, second = pair.partition(" - ")
-        interval = values.get("accuracy")
+        interval = values.get(about.metric)
         if first != main or interval is None or None in interval:
             continue
         if second == about.before and get_weights_step(summary, main) == 0:
@@ -68,11 +69,12 @@ def outcome(summary: Mapping[str, Any], about: ReportStyle, main: str | None) ->
             continue
         value, low, high = interval
         state: State = "good" if low > 0 else "bad" if high < 0 else "doubtful"
-        numbers = f"{value:+.3f} [{low:+.3f}, {high:+.3f}] in accuracy, paired"
+        numbers = f"{value:+.3f} [{low:+.3f}, {high:+.3f}] in {metric_title(about.metric)}, paired"
         doubts = _doubts(summary, about, first, second)
         if doubts and state == "good":
             state = "doubtful"
-        words = f"{THAN[state] if not doubts else _than(low, high)} {about.title(second)}: {numbers}"
+        than = (THAN[state] if not doubts else _than(low, high)).format(about.subjects)
+        words = f"{than} {about.title(second)}: {numbers}"
         comparisons.append((second, state, words + (f"; but {', and '.join(doubts)}" if doubts else "")))
     first_ones = [about.before] if about.before else []
     return sorted(comparisons, key=lambda one: one[0] not in first_ones)
@@ -89,7 +91,7 @@ def _doubts(summary: Mapping[str, Any], about: ReportStyle, main: str, rival: st
     if (share := unreadable_share(policies.get(rival) or {})) >= NO_RIVAL:
         doubts.append(f"{share:.0%} of the answers of {about.title(rival)} could not be read")
     if own and patients_verdict(own, False).state == "bad":
-        doubts.append("there are too few patients to compare")
+        doubts.append(f"there are too few {about.subjects} to compare")
     if any(v.about == "answers" and v.state == "bad" for v in answer_verdicts(summary, main)):
         doubts.append(f"the answers of {about.title(main)} have collapsed")
     return doubts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from ghar.metrics.bootstrap import (
 from ghar.metrics.calibration import calibrated, calibration
 from ghar.metrics.rows import Row, counts, paired, patients_of
 from ghar.metrics.scores import classification, confusion_matrix
+from ghar.metrics.style import ACCURACY
 
 Decision = tuple[bool, bool]  # whether a sample needed a retrieval, and whether it got one
 
@@ -135,22 +136,29 @@ def eval_metrics(summary: Mapping[str, Any]) -> dict[str, float]:
     return row
 
 
-def compare(a: Sequence[Row], b: Sequence[Row], *, seed: int = 0, resamples: int = RESAMPLES) -> dict[str, Any]:
-    """Accuracy and reward of policy a minus policy b on the same samples, paired: {metric: [value, low, high]};
-    accuracy alone where one of them is a baseline that asks no one. "same" is the share of samples that both answer
-    alike, of texts with the same words.
+def compare(
+    a: Sequence[Row], b: Sequence[Row], metric: str = ACCURACY, /, *, seed: int = 0, resamples: int = RESAMPLES
+) -> dict[str, Any]:
+    """Accuracy and reward of policy a minus policy b on the same samples, paired: {metric: [value, low, high]}; no
+    reward where one of them is a baseline that asks no one. "same" is the share of samples that both answer alike, of
+    texts with the same words.
 
+    metric: the main one; another than accuracy is compared where all rows have it under "likeness".
     Raises BadInput when the two were not run on the same samples, and for rows without a subject_id.
     """
     pairs = paired(a, b)
     draw: dict[str, Any] = {"patients": patients_of(a), "seed": seed, "resamples": resamples}
-    columns = {"accuracy": "correct", **({"reward": "reward"} if acted(a) and acted(b) else {})}
+    columns: dict[str, Callable[[Row], float]] = {ACCURACY: lambda row: row["correct"]}
+    if acted(a) and acted(b):
+        columns["reward"] = lambda row: row["reward"]
+    if metric != ACCURACY and all(metric in row.get("likeness", {}) for row in (*a, *b)):
+        columns[metric] = lambda row: row["likeness"][metric]
     same = sum(one["prediction"] is not None and _answer(one) == _answer(two) for one, two in pairs)
     differences = {
         name: paired_difference(
-            [float(one[key]) for one, _ in pairs], [float(two[key]) for _, two in pairs], **draw
+            [float(column(one)) for one, _ in pairs], [float(column(two)) for _, two in pairs], **draw
         ).as_list()
-        for name, key in columns.items()
+        for name, column in columns.items()
     }
     return {**differences, "same": same / len(pairs)}
 

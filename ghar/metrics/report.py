@@ -3,7 +3,8 @@
 summary.json, every key optional so that a run killed early still has a report:
     generated     true when the patients are generated (demo world)
     scale, experiment, seed, commit
-    task          {"name", "labels": [...]}
+    task          {"name", "labels": [...], "samples": texts or questions, where they are no stays}
+    metric        the main one, where it is not accuracy
     ceilings      {name: best possible accuracy on the test cases}, as ghar.metrics.upper_bounds words them, or null
     data          {count: number}, shown as it stands
     titles        {policy: what it is shown as}; for whoever makes the Look, and for the sections of a system
@@ -30,7 +31,7 @@ from ghar.metrics.charts import PALETTE, Dot, Level, Line, dot_chart, line_chart
 from ghar.metrics.explorer import Explorer, as_script, explore
 from ghar.metrics.model_size import best_step_in_words, budget_in_words, size_in_words
 from ghar.metrics.runfolder import RunFolder, write_whole
-from ghar.metrics.style import ReportStyle, in_order, pages, part_of
+from ghar.metrics.style import ReportStyle, in_order, metric_title, pages, part_of
 from ghar.metrics.traces import Row
 from ghar.metrics.upper_bounds import base_in_words, equal_bounds, in_words
 
@@ -85,7 +86,10 @@ def write_report(folder: Path, about: ReportStyle | None = None) -> Path:
 
 
 def _style(about: ReportStyle, summary: Mapping[str, Any]) -> ReportStyle:
-    """The style about the variant that the summary compares with others, where its own main one was not played."""
+    """The style with the samples and the metric that a summary names, about the variant that it compares with others,
+    where the style's own main one was not played."""
+    samples = (summary.get("task") or {}).get("samples", about.samples)
+    about = replace(about, samples=samples, metric=summary.get("metric", about.metric))
     return about if about.main in (summary.get("policies") or {}) else replace(about, main=summary.get("main"))
 
 
@@ -117,7 +121,7 @@ def _content(
         "outcomes": health.outcome(summary, about, main),
         "health": health.verdicts(summary, rows, main) if policies else [],
         "policies": policies,
-        "counted": {name: _counted(policy, about.samples) for name, policy in policies.items()},
+        "counted": {name: _counted(policy, about) for name, policy in policies.items()},
         "shown_as": {name: about.title(name) for name in every},
         "colors": colors,
         "agents": agents,
@@ -126,7 +130,7 @@ def _content(
         "table": _table(policies),
         "differences": _differences(summary.get("differences") or {}, about),
         "comparison": _comparison_charts(policies, summary, about, colors),
-        "learning": _learning_charts(rows, ceiling_levels(summary)),
+        "learning": _learning_charts(rows, ceiling_levels(summary), about),
         "critic": curves.critic(rows),
         "diagnostics": _diagnostic_charts(rows, agents),
         "labels": labels,
@@ -136,7 +140,8 @@ def _content(
         **_broken_down(tallies, labels, about, colors),
         "provenance": _provenance(summary),
         "config": (written := run.config_text()),
-        "paper": bool(PAPER.search(written or "")),
+        "paper": about.kind is None and bool(PAPER.search(written or "")),
+        "with_matrix": [name for name in policies if len(labels) != 1 and policies[name].get("confusion")],
     }
     return {**content, "missing": _missing(content)}
 
@@ -146,13 +151,16 @@ def _colors(names: Sequence[str]) -> dict[str, str]:
     return {name: PALETTE[i % len(PALETTE)] for i, name in enumerate(dict.fromkeys(names))}
 
 
-def _counted(policy: Mapping[str, Any], samples: str) -> str:
+def _counted(policy: Mapping[str, Any], about: ReportStyle) -> str:
     """ "934 stays of 400 patients; intervals by resampling patients"; what a summary does not say is left out."""
+    samples, subjects = about.samples, about.subjects
     if policy.get("n") is None:
         return ""
+    if samples == subjects:
+        return f"{policy['n']:,} {samples}; intervals by resampling {samples}"
     if policy.get("patients") is None:
         return f"{policy['n']:,} {samples}; intervals by resampling {samples}, patients were not counted"
-    return f"{policy['n']:,} {samples} of {policy['patients']:,} patients; intervals by resampling patients"
+    return f"{policy['n']:,} {samples} of {policy['patients']:,} {subjects}; intervals by resampling {subjects}"
 
 
 def _missing(content: Mapping[str, Any]) -> list[str]:
@@ -227,39 +235,43 @@ def _cell(interval: Sequence[float | None] | float | None, digits: int, sign: st
 
 
 def _differences(differences: Mapping[str, Any], about: ReportStyle) -> list[tuple[str, Any, Any]]:
-    """(name, accuracy cell, reward cell) per pair of policies."""
+    """(name, cell of the main metric, reward cell) per pair of policies."""
     lines = []
     for pair, values in differences.items():
         name = " minus ".join(about.title(policy) for policy in pair.split(" - "))
-        lines.append((name, _cell(values.get("accuracy"), 3, "+"), _cell(values.get("reward"), 3, "+")))
+        lines.append((name, _cell(values.get(about.metric), 3, "+"), _cell(values.get("reward"), 3, "+")))
     return lines
 
 
 def _comparison_charts(
     policies: Mapping[str, Any], summary: Mapping[str, Any], about: ReportStyle, colors: Mapping[str, str]
 ) -> list[tuple[str, str]]:
-    """(caption, SVG): accuracy and reward of every policy."""
+    """(caption, SVG): main metric and reward of every policy."""
     charts = []
     for metric, caption, levels in (
-        ("accuracy", f"Accuracy on the {part_of(summary)} patients", ceiling_levels(summary)),
+        (about.metric, f"{about.metric_title} on the {part_of(summary)} {about.subjects}", ceiling_levels(summary)),
         ("reward", "Reward per episode", ()),
     ):
         dots = [Dot(about.title(name), *policy[metric], color=colors[name]) for name, policy in policies.items()
                 if _cell(policy.get(metric), 3)]  # fmt: skip
         if dots:
-            charts.append((caption, dot_chart(caption, dots, x_label=metric, levels=levels)))
+            charts.append((caption, dot_chart(caption, dots, x_label=metric_title(metric), levels=levels)))
     return charts
 
 
-def _learning_charts(rows: Sequence[Mapping[str, Any]], ceilings: Sequence[Level]) -> list[tuple[str, str]]:
+def _learning_charts(
+    rows: Sequence[Mapping[str, Any]], ceilings: Sequence[Level], about: ReportStyle
+) -> list[tuple[str, str]]:
     """(caption, SVG) of what RL changed, each curve starting with the SFT policy at update 0."""
     retrieval = {
         "retrieval_rate": "episodes with retrieval", "when_precision": "precision", "when_recall": "recall",
         "when_f1": "F1",
     }  # fmt: skip
+    title = metric_title(about.metric)
+    main = _from_sft(curves.evaluation(rows, {about.metric: title}))
     charts = [
         ("Validation reward", _from_sft(curves.evaluation(rows, {"reward": "reward"})), "reward", ()),
-        ("Validation accuracy", _from_sft(curves.evaluation(rows, {"accuracy": "accuracy"})), "accuracy", ceilings),
+        (f"Validation {title}", main, title, ceilings),
         ("When to retrieve, validation", curves.evaluation(rows, retrieval), "share", ()),
         ("Reward terms, training", curves.reward_terms(rows), "mean per episode", ()),
     ]
@@ -332,7 +344,7 @@ def _broken_down(
         "decision": drawn[1],
         "operating": [*drawn[2], *drawn[3]],
         "subgroups": breakdown.subgroups(tallies),
-        "balance": breakdown.balance(next(iter(tallies.values())), labels),
+        "balance": breakdown.balance(next(iter(tallies.values())), labels) if len(labels) != 1 else [],
         "costs": [(name, tally.calls, tally.tokens, tally.seconds) for name, tally in tallies.items()],
     }
 
@@ -344,8 +356,8 @@ def story(summary: Mapping[str, Any], about: ReportStyle, main: str | None) -> s
     generated = summary.get("generated")
     whose = "patients" if generated is None else "generated patients" if generated else "real patients"
     counts, learns = summary.get("data") or {}, about.learns
-    trained = counts.get("train samples")
-    on = f" on {trained:,} {about.samples} of {whose}" if isinstance(trained, int) and learns else f" on {whose}"
+    trained, every, some = counts.get("train samples"), about.kind or whose, about.kind or f"{about.samples} of {whose}"
+    on = f" on {trained:,} {some}" if isinstance(trained, int) and learns else f" on {every}"
     did = "was trained by reinforcement learning" if learns else "was evaluated"
     asked = (summary.get("task") or {}).get("question") or ""
     others = [about.title(name) for name in summary.get("policies") or {} if name != main]

@@ -139,6 +139,20 @@ def test_the_usual_answer_is_a_row_without_a_model(name: str, tmp_path: Path) ->
     assert label is not None and counts[label] == max(counts.values())
 
 
+def test_a_report_of_questions_names_no_patients(tmp_path: Path) -> None:
+    from ghar.trainers.evaluation.evaluate import evaluate  # brings torch
+
+    keys = ("system=ghar", "eval.variants=[usual,scripted]", "eval.bootstrap=20", f"run_dir={tmp_path / 'run'}")
+    summary = evaluate(config_of(tmp_path, *keys))
+    assert summary["task"]["samples"] == "questions" and "metric" not in summary
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "was evaluated on examination questions." in page and "This page contains examination questions." in page
+    count = summary["policies"]["usual"]["n"]
+    assert f"{count} questions; intervals by resampling questions" in page and "Accuracy on the test questions" in page
+    for absent in ("real patients", f"of {count} patients", "resampling patients", "test patients", "Paper mode"):
+        assert absent not in page.partition("<details><summary>Configuration")[0], absent
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLAYED)
 def test_a_training_from_questions_to_a_report(name: str, tmp_path: Path) -> None:

@@ -195,6 +195,39 @@ def test_the_first_words_of_a_text_are_a_row_without_a_model(name: str, tmp_path
         assert row["summary"].split() == case.reads.source.split()[:7] and row["likeness"]["rouge_1"] > 0
 
 
+def test_a_report_compares_texts_by_rouge_l(tmp_path: Path) -> None:
+    from ghar.trainers.evaluation.evaluate import evaluate  # brings torch
+
+    keys = ("system=comparators", "eval.variants=[lead,nearest]", "eval.bootstrap=20", f"run_dir={tmp_path / 'run'}")
+    summary = evaluate(config_of(tmp_path, *keys))
+    policies, difference = summary["policies"], summary["differences"]["lead - nearest"]["rouge_l"]
+    assert summary["metric"] == "rouge_l" and summary["task"]["samples"] == "texts"
+    assert difference[0] == pytest.approx(policies["lead"]["rouge_l"][0] - policies["nearest"]["rouge_l"][0])
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "in ROUGE-L, paired" in page and "<span>ROUGE-L</span>" in page and "ROUGE-L on the test patients" in page
+    assert "4 texts of 2 patients" in page and "was evaluated on clinical texts." in page
+    for absent in ("in accuracy", "<span>Accuracy</span>", "Accuracy on the", "Confusion", "Paper mode", "stays"):
+        assert absent not in page.partition("<details><summary>Configuration")[0], absent
+
+
+def test_systems_are_compared_by_rouge_l(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from ghar.trainers.evaluation.compare import ComparedSystem, compare  # brings torch
+
+    names = ("comparators", "ghar")
+    entries = [ComparedSystem(n, config_of(tmp_path, f"system={n}", "eval.bootstrap=20"), "") for n in names]
+    summary = compare(entries, [], ["lead", "nearest"], tmp_path / "compared")
+    difference = summary["differences"]["comparators.lead - ghar.nearest"]["rouge_l"]
+    means = [summary["policies"][name]["rouge_l"][0] for name in ("comparators.lead", "ghar.nearest")]
+    assert summary["metric"] == "rouge_l" and difference[0] == pytest.approx(means[0] - means[1])
+    assert f"comparators.lead - ghar.nearest: ROUGE-L {difference[0]:.3f} [" in capsys.readouterr().out
+    assert "<th>BLEU-4</th>" in (tmp_path / "compared" / "report.html").read_text()
+
+
+def test_label_only_sft_of_texts_imitates_references(tmp_path: Path) -> None:
+    system = build(Records(config_of(tmp_path, "system=ghar")))
+    assert system.variant("label_sft").title == "SFT on references, no retrieval"
+
+
 def test_the_pairs_of_sft_are_texts_and_their_references(tmp_path: Path) -> None:
     system = build(Records(config_of(tmp_path, "system=ghar", "env.prompts=full")))
     assert system.training.examples is not None

@@ -76,6 +76,23 @@ def test_whether_it_worked(interval: list[float], state: str) -> None:
     assert found[0][:2] == ("ghar_sft", state) and "After SFT" in found[0][2] and len(found) == 2
 
 
+def test_a_comparison_is_in_the_main_metric_and_names_it() -> None:
+    """All texts that are written count as right, so that their accuracies tell nothing."""
+    differences = {"lead - nearest": {"accuracy": [0, 0, 0], "rouge_l": [-0.07, -0.09, -0.05]}}
+    [(_, state, words)] = outcome({"differences": differences}, ReportStyle(metric="rouge_l"), "lead")
+    assert state == "bad" and words == "worse than nearest: -0.070 [-0.090, -0.050] in ROUGE-L, paired"
+    [(_, state, words)] = outcome({"differences": differences}, ReportStyle(), "lead")
+    assert state == "doubtful" and words.startswith("no different, as far as these patients show, from nearest")
+
+
+def test_questions_are_of_no_patients() -> None:
+    summary = {"policies": {"lead": {"patients": 40}}, "task": {"samples": "questions"}}
+    assert verdicts(summary, [], "lead")[-1][::2] == ("questions", "40 test questions; intervals draw whole questions.")
+    same = {"differences": {"a - b": {"accuracy": [0, 0, 0]}}}
+    [(_, _, words)] = outcome(same, ReportStyle(samples="questions"), "a")
+    assert words.startswith("no different, as far as these questions show, from b")
+
+
 def test_doubts_about_a_comparison_name_whose_answers_they_mean() -> None:
     same, unread = [[11, 0, 0], [1, 0, 0]], [[0, 0, 11], [0, 0, 1]]
     summary = {

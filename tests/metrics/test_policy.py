@@ -72,6 +72,13 @@ def test_texts_are_the_same_answers_where_their_words_are():
     assert compare(texts, texts)["same"] == 1 and compare(texts, others)["same"] == 1 / len(ROWS)
 
 
+def test_a_main_metric_is_compared_where_all_rows_have_it():
+    liked = [row | {"likeness": {"rouge_l": 0.1 * i}} for i, row in enumerate(ROWS)]
+    better = [row | {"likeness": {"rouge_l": 0.1 * i + 0.25}} for i, row in enumerate(ROWS)]
+    assert compare(better, liked[::-1], "rouge_l")["rouge_l"] == pytest.approx([0.25] * 3)
+    assert set(compare(better, liked)) == set(compare(better, ROWS, "rouge_l")) == {"accuracy", "reward", "same"}
+
+
 def test_unknown_label_and_no_rows():
     with pytest.raises(BadInput, match="sample s9 has label 'lives'"):
         policy_summary([episode(9, "lives", "dies", True, True)], LABELS)

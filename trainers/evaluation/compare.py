@@ -28,7 +28,7 @@ from ghar.privacy import ask_gate
 from ghar.trainers.evaluation.evaluate import answered_by, played, summarise
 from ghar.trainers.evaluation.predictions import NAME, ExternalModel, outside_rows, samples_of, write_predictions
 from ghar.trainers.evaluation.weights import RunStages, find, lacking_variants
-from ghar.trainers.rows import Row
+from ghar.trainers.rows import Row, description
 from ghar.trainers.runs.kept_config import kept_config
 from ghar.trainers.runs.models import use_cores
 from ghar.trainers.scale import scale_notice
@@ -232,7 +232,7 @@ def _conclude(
 ) -> Row:
     """The table, the differences on the samples that all systems have, and the page."""
     first = next(iter(parts.values()))
-    config, task = first.config, first.system.task
+    config, task, metric = first.config, first.system.task, first.system.report.metric
     draw = {"seed": config.seed, "resamples": config.eval.bootstrap}
     named = {f"{name}.{variant}": (part, rows) for name, part in parts.items() for variant, rows in part.rows.items()}
     shared = set.intersection(*({row["sample_id"] for row in rows} for _, rows in named.values()))
@@ -250,7 +250,7 @@ def _conclude(
         "left_out": dict(left_out),
         "generated": any(part.system.origin.generated for part in parts.values()),
         "credentialed": any(part.system.origin.credentialed for part in parts.values()),
-        "task": {"name": task.name, "question": task.question, "labels": list(task.labels)},
+        **description(first.system),
         "experiment": f"{task.name} on {config.data.name}",
         **({} if config.task.played == "test" else {"split": config.task.played}),
         "seed": config.seed,
@@ -260,7 +260,7 @@ def _conclude(
         "ceilings": _ceilings(parts, shared),
         "answered_by": {f"{n}.{v}": who for n, part in parts.items() for v, who in part.answered.items()},
         "policies": {name: _numbers(part, kept[name], **draw) for name, (part, _) in named.items()},
-        "differences": {f"{main} - {o}": differences(kept[main], kept[o], **draw) for o in kept if o != main},
+        "differences": {f"{main} - {o}": differences(kept[main], kept[o], metric, **draw) for o in kept if o != main},
         "when": time.strftime("%Y-%m-%d"),
     }
     target.write_summary(summary)

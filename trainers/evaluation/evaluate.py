@@ -40,7 +40,7 @@ from ghar.trainers.evaluation.weights import (
     without_variants,
 )
 from ghar.trainers.memory import check_machine
-from ghar.trainers.rows import Row, running_of, summarise
+from ghar.trainers.rows import Row, description, running_of, summarise
 from ghar.trainers.runs import checkpoint
 from ghar.trainers.runs.distributed import main_first, on_main, rank, together
 from ghar.trainers.runs.manifest import MANIFEST
@@ -313,7 +313,7 @@ def summary_of(
     system: System[Any], config: Config, rows: Mapping[str, list[Row]], stages: Mapping[str, str]
 ) -> dict[str, Any]:
     """What summary.json holds of an evaluation."""
-    task, cases = system.task, system.cases.test
+    cases = system.cases.test
     draw = {"seed": config.seed, "resamples": config.eval.bootstrap}
     main = main_of(system, rows)
     bases = [name for name in rows if name != main and _is_base(system.variants[name], system.variants[main])]
@@ -328,7 +328,7 @@ def summary_of(
         "protocol": config.protocol.name,
         "seed": config.seed,
         "method": config.trainer.method,
-        "task": {"name": task.name, "question": task.question, "labels": list(task.labels)},
+        **description(system),
         **({} if config.task.played == "test" else {"split": config.task.played}),
         "ceilings": system.truth.upper_bounds(cases),
         "data": dict(system.report.counts),
@@ -341,7 +341,7 @@ def summary_of(
             name: sum(row.get("neutralised", 0) for row in variant_rows) for name, variant_rows in rows.items()
         },
         "policies": {name: summarise(system, variant_rows, **draw) for name, variant_rows in rows.items()},
-        "differences": {f"{a} - {b}": compare(rows[a], rows[b], **draw) for a, b in pairs},
+        "differences": {f"{a} - {b}": compare(rows[a], rows[b], system.report.metric, **draw) for a, b in pairs},
         **system.report.summary(rows),
     }
 

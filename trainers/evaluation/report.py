@@ -13,7 +13,7 @@ from ghar.metrics.health import as_json, verdicts
 from ghar.metrics.model_size import best_step_in_words, budget_in_words, size_in_words
 from ghar.metrics.report import write_report
 from ghar.metrics.runfolder import RunFolder
-from ghar.metrics.style import ReportSection, ReportStyle, part_of
+from ghar.metrics.style import ReportSection, ReportStyle, part_of, samples_of, subjects_of
 from ghar.metrics.upper_bounds import base_in_words, in_words
 from ghar.progress import TERMINAL_WIDTH
 from ghar.trainers.evaluation.leakage import in_words as in_sentences
@@ -87,7 +87,10 @@ def table(summary: Mapping[str, Any]) -> str:
         state_verdicts = [v for v in summary.get("verdicts") or () if v["state"] == state]
         prose += [f"{state}: {v['about']}: {v['sentence']}" for v in state_verdicts]
     if part_of(summary) != "test":
-        prose.append("These are validation patients: settings may have been chosen on them, so this is no test result.")
+        subjects = subjects_of(samples_of(summary))
+        prose.append(
+            f"These are validation {subjects}: settings may have been chosen on them, so this is no test result."
+        )
     if summary["generated"]:
         prose.append("These patients are generated; the numbers say nothing about real ones.")
     lines += [part for text in prose for part in textwrap.wrap(text, TERMINAL_WIDTH, subsequent_indent="  ")]

@@ -198,4 +198,4 @@ def read_question_set(root: Path, cut: TaskConfig) -> TextSet[TextSample[ChoiceQ
         splits = split_stratified(exams["all"], cut.split, cut.split_seed)
     else:
         splits = Splits(exams["train"], exams["valid"], exams["test"])
-    return TextSet(Task(MEDQA, ASKED, tuple(LETTERS[: counts.pop()])), splits)
+    return TextSet(Task(MEDQA, ASKED, tuple(LETTERS[: counts.pop()]), "questions"), splits)

@@ -91,4 +91,4 @@ def read_summary_set(root: Path, cut: TaskConfig) -> TextSet[TextSample[Summaris
         splits = Splits(parts["train"], parts["valid"], parts["test"])
     else:
         splits = split_by_patient(samples(read_texts(root)), cut.split, cut.split_seed)
-    return TextSet(Task(SUMMARY, ASKED, (WRITTEN,)), splits)
+    return TextSet(Task(SUMMARY, ASKED, (WRITTEN,), "texts"), splits)
