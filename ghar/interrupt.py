@@ -2,21 +2,53 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 EXIT = 130  # of a process that was asked to stop, as shells have it for Ctrl-C
+POLL = 0.5  # seconds between two looks at a child process
 
 
 def stop_on_terminate() -> None:
     """Let SIGTERM raise KeyboardInterrupt, as SIGINT does, so that nothing is left half."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def wait_for(child: subprocess.Popen[bytes]) -> int:
+    """Return the exit code of a child process; Ctrl-C ends the waiting.
+
+    Polars installs its own handler of SIGINT, with SA_RESTART: from then on a wait without a limit goes on after it.
+    """
+    while True:
+        try:
+            return child.wait(POLL)
+        except subprocess.TimeoutExpired:
+            pass
+
+
+def stop_group(child: subprocess.Popen[bytes], grace: float) -> None:
+    """Ask a child that leads a process group to stop with its group; kill them where it still runs after `grace`
+    seconds."""
+    _signal_group(child, signal.SIGTERM)
+    try:
+        child.wait(grace)
+    except subprocess.TimeoutExpired:
+        _signal_group(child, signal.SIGKILL)
+        child.wait()
+
+
+def _signal_group(child: subprocess.Popen[bytes], number: int) -> None:
+    """Signal the group of a child. A group that has ended is no error."""
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, number)
 
 
 @contextmanager

@@ -132,6 +132,52 @@ def test_a_stopped_launcher_leaves_with_130(tmp_path: Path, sent: signal.Signals
     assert going.returncode == 130 and said.startswith("Stopped.") and "Traceback" not in said
 
 
+AFTER_POLARS = """
+import subprocess, sys
+import polars as pl
+from ghar.interrupt import stop_group, wait_for
+pl.DataFrame({"a": [1]}).lazy().select(pl.len()).collect()
+child = subprocess.Popen([sys.executable, "-c", "import time; print('in', flush=True); time.sleep(600)"],
+                         start_new_session=True)
+try:
+    wait_for(child)
+except KeyboardInterrupt:
+    stop_group(child, 10)
+    stop_group(child, 10)  # there is no such group any more
+    sys.exit(f"{child.returncode}")
+"""
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_waiting_for_a_child_ends_at_ctrl_c_once_polars_has_run():
+    command = [sys.executable, "-c", AFTER_POLARS]
+    with started(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as going:
+        assert going.stdout is not None and going.stdout.readline() == "in\n"
+        going.send_signal(signal.SIGINT)
+        assert going.wait(60) == 1
+    assert going.stderr is not None and going.stderr.read().split() == [str(-signal.SIGTERM)]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_study_is_stopped_while_its_cell_runs(tmp_path: Path, world_cache: Path, sent: signal.Signals):
+    words = ["study=ghar", "scale=tiny", "tasks=[read]", "threads=1", "data.patients=150", f"data.cache={world_cache}"]
+    command = [sys.executable, "launch/study.py", *words, f"folder={tmp_path}"]
+
+    def cell_runs() -> bool:
+        return any(len(log.read_text().splitlines()) > 1 for log in tmp_path.glob("cells/*/log.txt"))
+
+    with started(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as going:
+        assert ends(going.pid, lambda: going.poll() is None and not cell_runs()) and going.poll() is None
+        going.send_signal(sent)
+        assert ends(going.pid, lambda: going.poll() is None), "it goes on after the signal"
+    assert going.stderr is not None
+    said = going.stderr.read().splitlines()
+    assert going.returncode == 130 and said[-1] == "Stopped. The same command goes on from what is saved."
+    assert not any("Traceback" in line for line in said)
+
+
 def test_two_evaluations_of_one_folder(tmp_path: Path):
     from ghar.launch.entry import load
     from ghar.trainers.evaluation.evaluate import evaluate

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -21,7 +20,7 @@ import polars as pl
 from ghar.config import Config
 from ghar.envs.records import Records
 from ghar.errors import BadInput
-from ghar.interrupt import EXIT
+from ghar.interrupt import EXIT, stop_group, wait_for
 from ghar.metrics.runfolder import RETRIEVALS, RunFolder
 from ghar.trainers.runs import checkpoint
 from ghar.trainers.runs.code import commit
@@ -242,14 +241,9 @@ def run_command(command: Sequence[str], log: Path) -> str | None:
         out.flush()
         child = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
         try:
-            code = child.wait()
+            code = wait_for(child)
         except BaseException:
-            os.killpg(child.pid, signal.SIGTERM)
-            try:
-                child.wait(GRACE)
-            except subprocess.TimeoutExpired:
-                os.killpg(child.pid, signal.SIGKILL)
-                child.wait()
+            stop_group(child, GRACE)
             raise
     if code == 0:
         return None
