@@ -84,27 +84,8 @@ def compare(
     entries = [one for entry in entries for one in _of_runs(entry, runs)]
     for config in (entry.config for entry in entries if entry.config is not None):
         ask_gate(config, partial(of_credentialed, config))
-    _check_refused([entry.config for entry in entries if entry.config is not None], wanted)
-    parts, left_out = {}, {entry.name: entry.reason for entry in entries if entry.config is None}
-    built: dict[str, tuple[System[Any], Config, bool]] = {}
-    samples: Splits[Sample] | None = None
-    for entry in entries:
-        try:
-            if entry.config is not None:
-                records = Records(entry.config)
-                built[entry.name] = systems.build(records), entry.config, entry.trained
-                samples = samples or samples_of(records)
-        except BadInput as error:
-            left_out[entry.name] = " ".join(str(error).split())
-    if not built:
-        raise BadInput("\n".join(f"{name}: {reason}" for name, reason in left_out.items()))
-    all_variants = dict.fromkeys(variant for system, _, _ in built.values() for variant in system.variants)
-    if unknown := [name for name in wanted if name not in all_variants]:
-        near = nearest(unknown[0], list(all_variants))
-        guess = f" Did you mean {near}?" if near else ""
-        raise BadInput(
-            f"variants has {unknown[0]}, which no system here has: choose among {', '.join(all_variants)}.{guess}"
-        )
+    built, left_out, samples = _build(entries, wanted)
+    parts: dict[str, SystemResults] = {}
     on_valid = any(config.task.played == "valid" for _, config, _ in built.values())
     check_patients({name: system for name, (system, _, _) in built.items()}, on_valid)
     plays = {n: _chosen(s, wanted, find(config) if trained else None) for n, (s, config, trained) in built.items()}
@@ -116,7 +97,7 @@ def compare(
         print(f"{name}: {len(system.cases.test)} test samples", flush=True)
         if plays[name]:
             parts[name] = _part(system, config, plays[name], trained)
-        else:
+        elif not any(name in system.refused for name in wanted):
             left_out[name] = f"it has none of the variants named, only {', '.join(system.variants)}."
     if not parts:
         raise BadInput("\n".join(f"{name}: {reason}" for name, reason in left_out.items()))
@@ -127,6 +108,37 @@ def compare(
         answered = {NAME: "a model from outside"}
         parts[other.name] = SystemResults(own, first.config, {NAME: rows}, answered, external=True)
     return _conclude(parts, left_out, folder, samples)
+
+
+def _build(
+    entries: Sequence[ComparedSystem], wanted: Sequence[str]
+) -> tuple[dict[str, tuple[System[Any], Config, bool]], dict[str, str], Splits[Sample] | None]:
+    """Build the systems that play something; return them, what is left out with the reason, and the samples.
+
+    BadInput where none plays, and for a wanted variant that no system has.
+    """
+    left_out = {entry.name: entry.reason for entry in entries if entry.config is None}
+    built: dict[str, tuple[System[Any], Config, bool]] = {}
+    samples: Splits[Sample] | None = None
+    refused_names: set[str] = set()
+    for entry in entries:
+        try:
+            if entry.config is None:
+                continue
+            refused, entirely = _refusals(entry.config, wanted)
+            refused_names |= refused.keys()
+            left_out |= _left_out(entry.name, refused, entirely)
+            if entirely:
+                continue
+            records = Records(entry.config)
+            system = systems.build(records)
+            ...
+            built[entry.name] = system, entry.config, entry.trained
+            samples = samples or samples_of(records)
+        except BadInput as error:
+            left_out[entry.name] = " ".join(str(error).split())
+    if not built:
+        raise BadInput("\n".join(f"{name}: {reason}" for name, reason in left_out.items()))
 
 
 def _of_runs(entry: ComparedSystem, runs: Sequence[Path]) -> list[ComparedSystem]:
@@ -187,28 +199,38 @@ def check_patients(built: Mapping[str, System[Any]], on_valid: bool = False) -> 
                                "be compared.")  # fmt: skip
 
 
-def _check_refused(configs: Sequence[Config], wanted: Sequence[str]) -> None:
-    """BadInput, before one is built, where the patients refuse a wanted variant of every system. A system that cannot
-    be built is left out, so what one of several would refuse is not known before."""
-    reasons = [next((r for name, r in systems.refused_variants(c).items() if name in wanted), None) for c in configs]
-    if reasons and None not in reasons:
-        raise BadInput(reasons[0])
+def _refusals(config: Config, wanted: Sequence[str]) -> tuple[dict[str, str], bool]:
+    """Map the wanted variants that the patients refuse to the reason, and say whether nothing else wanted is of this
+    system; asked before the system is built."""
+    reasons = systems.refused_variants(config)
+    refused = {name: reasons[name] for name in wanted if name in reasons}
+    own = systems.variant_names(config)
+    others = [name for name in wanted if name not in refused and (own is None or name in own)]
+    return refused, bool(refused) and not others
+
+
+def _left_out(name: str, refused: Mapping[str, str], entirely: bool) -> dict[str, str]:
+    """Map a system of which nothing is played to a reason, or else each of its refused variants, SYSTEM.VARIANT."""
+    if entirely:
+        return {name: next(iter(refused.values()))}
+    return {f"{name}.{variant}": reason for variant, reason in refused.items()}
 
 
 def _chosen(system: System[Any], wanted: Sequence[str], run: RunStages | None) -> list[Variant]:
     """The variants to play: those that are `wanted`, else what the system lists; without a trained run its rules, and
     its main variant by an untrained model. run: the trained one. BadInput where it lacks the weights of one wanted."""
     if wanted:
-        named = [name for name in wanted if name in system.variants]
+        named = [name for name in wanted if name in system.variants and name not in system.refused]
         if run is not None and named:
             lacking_variants(system, run, named)
-        return [system.variant(name) for name in named]  # BadInput for one refused, before another system plays
+        return [system.variant(name) for name in named]
     if run is not None:
         lacking = lacking_variants(system, run)
         return [system.variants[name] for name in system.listed if name not in lacking]
     listed = [system.variants[name] for name in system.listed]
     every = system.variants.values()
-    rules = [v for v in listed if not system.asks_model(v)] or [v for v in every if v.who in system.fixed]
+    unlisted = [v for v in every if v.who in system.fixed and v.name not in system.refused]
+    rules = [v for v in listed if not system.asks_model(v)] or unlisted
     main = system.variants[system.main]
     return rules if main in rules else [*rules, main]
 
