@@ -17,7 +17,9 @@ from ghar.configure import nearest
 from ghar.data.cohort import Sample
 from ghar.data.tasks.splits import Splits
 from ghar.envs import system as systems
+from ghar.envs.baseline_table import borrowed_names
 from ghar.envs.records import Records, of_credentialed
+from ghar.envs.summaries import TRIVIAL
 from ghar.envs.system import System, Variant
 from ghar.errors import BadInput
 from ghar.metrics import comparison
@@ -97,7 +99,7 @@ def compare(
         print(f"{name}: {len(system.cases.test)} test samples", flush=True)
         if plays[name]:
             parts[name] = _part(system, config, plays[name], trained)
-        elif not any(name in system.refused for name in wanted):
+        else:
             left_out[name] = f"it has none of the variants named, only {', '.join(system.variants)}."
     if not parts:
         raise BadInput("\n".join(f"{name}: {reason}" for name, reason in left_out.items()))
@@ -113,32 +115,64 @@ def compare(
 def _build(
     entries: Sequence[ComparedSystem], wanted: Sequence[str]
 ) -> tuple[dict[str, tuple[System[Any], Config, bool]], dict[str, str], Splits[Sample] | None]:
-    """Build the systems that play something; return them, what is left out with the reason, and the samples.
+    """Build the systems that can be compared; return them, the reasons of what is left out, and the samples.
 
-    BadInput where none plays, and for a wanted variant that no system has.
+    A system whose wanted variants are all refused for these patients is not built. BadInput where none can be compared,
+    and for a wanted variant that no system has.
     """
     left_out = {entry.name: entry.reason for entry in entries if entry.config is None}
     built: dict[str, tuple[System[Any], Config, bool]] = {}
     samples: Splits[Sample] | None = None
-    refused_names: set[str] = set()
+    refused: set[str] = set()
     for entry in entries:
         try:
             if entry.config is None:
                 continue
-            refused, entirely = _refusals(entry.config, wanted)
-            refused_names |= refused.keys()
-            left_out |= _left_out(entry.name, refused, entirely)
-            if entirely:
+            reasons = systems.refused_variants(entry.config)
+            left_out |= _refused(entry.name, reasons, _names_of(entry.config), wanted)
+            refused |= reasons.keys()
+            if entry.name in left_out:
                 continue
             records = Records(entry.config)
             system = systems.build(records)
-            ...
-            built[entry.name] = system, entry.config, entry.trained
-            samples = samples or samples_of(records)
+            left_out |= _refused(entry.name, system.refused, tuple(system.variants), wanted)
+            if entry.name not in left_out:
+                built[entry.name] = system, entry.config, entry.trained
+                samples = samples or samples_of(records)
         except BadInput as error:
             left_out[entry.name] = " ".join(str(error).split())
     if not built:
         raise BadInput("\n".join(f"{name}: {reason}" for name, reason in left_out.items()))
+    all_variants = dict.fromkeys(variant for system, _, _ in built.values() for variant in system.variants)
+    if unknown := [name for name in wanted if name not in all_variants and name not in refused]:
+        near = nearest(unknown[0], list(all_variants))
+        guess = f" Did you mean {near}?" if near else ""
+        raise BadInput(
+            f"variants has {unknown[0]}, which no system here has: choose among {', '.join(all_variants)}.{guess}"
+        )
+    return built, left_out, samples
+
+
+def _names_of(config: Config) -> list[str] | None:
+    """List the variants of a system without those that it borrows for an evaluation's table; None where it lists none.
+    No table is read."""
+    names, lender = systems.variant_names(config), "baselines"
+    if names is None or config.system.name == lender or config.task.name in TRIVIAL:
+        return None if names is None else list(names)
+    lent = borrowed_names(lender, config)
+    return [name for name in names if name not in lent]
+
+
+def _refused(
+    system: str, reasons: Mapping[str, str], own: Sequence[str] | None, wanted: Sequence[str]
+) -> dict[str, str]:
+    """Map each wanted variant that the patients refuse, SYSTEM.VARIANT, to the reason; SYSTEM alone where they refuse
+    all that is wanted of it. reasons: of all refused variants; own: all variants of the system, None if unknown."""
+    refused = [name for name in wanted if name in reasons]
+    others = [name for name in wanted if name not in reasons and (own is None or name in own)]
+    if refused and not others:
+        return {system: reasons[refused[0]]}
+    return {f"{system}.{name}": reasons[name] for name in refused}
 
 
 def _of_runs(entry: ComparedSystem, runs: Sequence[Path]) -> list[ComparedSystem]:
@@ -197,23 +231,6 @@ def check_patients(built: Mapping[str, System[Any]], on_valid: bool = False) -> 
             if both:
                 raise BadInput(f"{len(both)} patients that {name} trains on are test patients of {other}: they cannot "
                                "be compared.")  # fmt: skip
-
-
-def _refusals(config: Config, wanted: Sequence[str]) -> tuple[dict[str, str], bool]:
-    """Map the wanted variants that the patients refuse to the reason, and say whether nothing else wanted is of this
-    system; asked before the system is built."""
-    reasons = systems.refused_variants(config)
-    refused = {name: reasons[name] for name in wanted if name in reasons}
-    own = systems.variant_names(config)
-    others = [name for name in wanted if name not in refused and (own is None or name in own)]
-    return refused, bool(refused) and not others
-
-
-def _left_out(name: str, refused: Mapping[str, str], entirely: bool) -> dict[str, str]:
-    """Map a system of which nothing is played to a reason, or else each of its refused variants, SYSTEM.VARIANT."""
-    if entirely:
-        return {name: next(iter(refused.values()))}
-    return {f"{name}.{variant}": reason for variant, reason in refused.items()}
 
 
 def _chosen(system: System[Any], wanted: Sequence[str], run: RunStages | None) -> list[Variant]:
