@@ -28,7 +28,14 @@ from ghar.metrics.policy import compare as differences
 from ghar.metrics.runfolder import RunFolder, write_whole
 from ghar.privacy import ask_gate
 from ghar.trainers.evaluation.evaluate import answered_by, played, summarise
-from ghar.trainers.evaluation.predictions import NAME, ExternalModel, outside_rows, samples_of, write_predictions
+from ghar.trainers.evaluation.predictions import (
+    NAME,
+    ExternalModel,
+    check_outside,
+    outside_rows,
+    samples_of,
+    write_predictions,
+)
 from ghar.trainers.evaluation.weights import RunStages, find, lacking_variants
 from ghar.trainers.rows import Row
 from ghar.trainers.runs.kept_config import kept_config
@@ -84,8 +91,11 @@ def compare(
     of another, and as `outside_rows`. Returns the summary.
     """
     entries = [one for entry in entries for one in _of_runs(entry, runs)]
-    for config in (entry.config for entry in entries if entry.config is not None):
+    configs = [entry.config for entry in entries if entry.config is not None]
+    for config in configs:
         ask_gate(config, partial(of_credentialed, config))
+    for other in others if configs else ():
+        check_outside(other, configs[0])
     built, left_out, samples = _build(entries, wanted)
     parts: dict[str, SystemResults] = {}
     on_valid = any(config.task.played == "valid" for _, config, _ in built.values())
@@ -95,6 +105,8 @@ def compare(
     notices = [scale_notice(config, training=False) for config in asking]  # what rules play loads no model
     for notice in dict.fromkeys(filter(None, notices)):
         print(notice, flush=True)
+    first = next((system for name, (system, _, _) in built.items() if plays[name]), None)
+    outside = [] if first is None else [outside_rows(other, first, samples) for other in others]
     for name, (system, config, trained) in built.items():
         print(f"{name}: {len(system.cases.test)} test samples", flush=True)
         if plays[name]:
@@ -103,12 +115,11 @@ def compare(
             left_out[name] = f"it has none of the variants named, only {', '.join(system.variants)}."
     if not parts:
         raise BadInput("\n".join(f"{name}: {reason}" for name, reason in left_out.items()))
-    first = next(iter(parts.values()))
-    for other in others:
-        own, rows = outside_rows(other, first.system, samples)
-        print(f"{other.name}: {len(rows)} of {len(first.system.cases.test)} test samples", flush=True)
+    config = next(iter(parts.values())).config
+    for other, (own, rows) in zip(others, outside, strict=True):
+        print(f"{other.name}: {len(rows)} of {len(own.cases.test)} test samples", flush=True)
         answered = {NAME: "a model from outside"}
-        parts[other.name] = SystemResults(own, first.config, {NAME: rows}, answered, external=True)
+        parts[other.name] = SystemResults(own, config, {NAME: rows}, answered, external=True)
     return _conclude(parts, left_out, folder, samples)
 
 
