@@ -16,6 +16,7 @@ from ghar.config import Config
 from ghar.configure import nearest
 from ghar.data.cohort import Sample
 from ghar.data.tasks.splits import Splits
+from ghar.disk import make_folder
 from ghar.envs import system as systems
 from ghar.envs.baseline_table import borrowed_names
 from ghar.envs.records import Records, of_credentialed
@@ -107,6 +108,8 @@ def compare(
         print(notice, flush=True)
     first = next((system for name, (system, _, _) in built.items() if plays[name]), None)
     outside = [] if first is None else [outside_rows(other, first, samples) for other in others]
+    if folder is not None:
+        make_folder(folder)
     for name, (system, config, trained) in built.items():
         print(f"{name}: {len(system.cases.test)} test samples", flush=True)
         if plays[name]:
