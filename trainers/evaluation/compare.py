@@ -37,7 +37,7 @@ from ghar.trainers.evaluation.predictions import (
     samples_of,
     write_predictions,
 )
-from ghar.trainers.evaluation.weights import RunStages, find, lacking_variants
+from ghar.trainers.evaluation.weights import RunStages, check_trained, find, lacking_variants
 from ghar.trainers.rows import Row
 from ghar.trainers.runs.kept_config import kept_config
 from ghar.trainers.runs.models import use_cores
@@ -102,6 +102,9 @@ def compare(
     on_valid = any(config.task.played == "valid" for _, config, _ in built.values())
     check_patients({name: system for name, (system, _, _) in built.items()}, on_valid)
     plays = {n: _chosen(s, wanted, find(config) if trained else None) for n, (s, config, trained) in built.items()}
+    for name, (system, config, trained) in built.items():
+        if trained or config.eval.checkpoint is not None:
+            check_trained(config, system, plays[name])
     asking = [config for name, (s, config, _) in built.items() if any(map(s.asks_model, plays[name]))]
     notices = [scale_notice(config, training=False) for config in asking]  # what rules play loads no model
     for notice in dict.fromkeys(filter(None, notices)):
