@@ -7,10 +7,13 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import TypeVar
 
+S, T = TypeVar("S"), TypeVar("T")
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 EXIT = 130  # of a process that was asked to stop, as shells have it for Ctrl-C
 POLL = 0.5  # seconds between two looks at a child process
@@ -32,6 +35,24 @@ def wait_for(child: subprocess.Popen[bytes]) -> int:
             return child.wait(POLL)
         except subprocess.TimeoutExpired:
             pass
+
+
+def map_in_threads(pool: ThreadPoolExecutor, function: Callable[[S], T], items: Iterable[S]) -> list[T]:
+    """`pool.map` whose waiting Ctrl-C ends (`wait_for`). What has not begun is cancelled where one raises."""
+    futures = [pool.submit(function, item) for item in items]
+    try:
+        return [next(iter(first_done([future]))).result() for future in futures]
+    finally:
+        for future in futures:
+            future.cancel()
+
+
+def first_done(futures: Collection[Future[T]]) -> set[Future[T]]:
+    """Wait until one of some futures is done, and return all that are; Ctrl-C ends the waiting (`wait_for`)."""
+    done: set[Future[T]] = set()
+    while futures and not done:
+        done = wait(futures, POLL, FIRST_COMPLETED).done
+    return done
 
 
 def stop_group(child: subprocess.Popen[bytes], grace: float) -> None:

@@ -8,14 +8,16 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from ghar.disk import REASONS, explain_disk_error
 from ghar.errors import BadInput, fate
-from ghar.interrupt import finishing
+from ghar.interrupt import finishing, first_done, map_in_threads
 from ghar.launch.entry import check
 from ghar.trainers.runs.resume import occupied
 from tests.running import ends, run_python, started
@@ -156,6 +158,38 @@ def test_waiting_for_a_child_ends_at_ctrl_c_once_polars_has_run():
         going.send_signal(signal.SIGINT)
         assert going.wait(60) == 1
     assert going.stderr is not None and going.stderr.read().split() == [str(-signal.SIGTERM)]
+
+
+IN_THREADS = """
+import os, signal, sys, threading, time
+from concurrent.futures import ThreadPoolExecutor
+import polars as pl
+from ghar.interrupt import first_done, map_in_threads
+pl.DataFrame({"a": [1]}).lazy().select(pl.len()).collect()
+ends, pool, start = threading.Event(), ThreadPoolExecutor(1), time.monotonic()
+for waiting in (lambda: map_in_threads(pool, ends.wait, [60, 60]), lambda: first_done([pool.submit(ends.wait, 60)])):
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        waiting()
+    except KeyboardInterrupt:
+        print("stopped")
+ends.set()
+sys.exit(time.monotonic() - start > 30)
+"""
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_waiting_for_threads_ends_at_ctrl_c_once_polars_has_run():
+    done = run_python("-c", IN_THREADS)
+    assert done.returncode == 0 and done.stdout.split() == ["stopped", "stopped"], done.stderr
+
+
+def test_results_of_threads_are_in_order_and_the_first_error_is_raised():
+    with ThreadPoolExecutor(2) as pool:
+        assert map_in_threads(pool, lambda number: time.sleep(0.01 / number) or number, [1, 2, 3]) == [1, 2, 3]
+        assert map_in_threads(pool, str, []) == [] and first_done([]) == set()
+        with pytest.raises(ZeroDivisionError):
+            map_in_threads(pool, lambda number: 1 / number, [1, 0, 2])
 
 
 @pytest.mark.slow
