@@ -13,7 +13,8 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TypeVar
 
-S, T = TypeVar("S"), TypeVar("T")
+S = TypeVar("S")
+T = TypeVar("T")
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 EXIT = 130  # of a process that was asked to stop, as shells have it for Ctrl-C
 POLL = 0.5  # seconds between two looks at a child process
