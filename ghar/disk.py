@@ -56,6 +56,14 @@ def user_cache() -> Path:
     return folder
 
 
+def make_folder(path: Path, mode: int = 0o777) -> None:
+    """Make a folder with its parents, or leave it as it is. BadInput where its file system makes none, as /proc."""
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=mode)
+    except FileNotFoundError:  # there is a parent that takes no folder
+        raise BadInput(f"{path} cannot be made, its file system takes no folders: {ELSEWHERE}.") from None
+
+
 def stamp(path: Path) -> tuple[int, int, int]:
     """Size and times of a file, for the name of a cache: another content has another one, also where whoever wrote it
     put the time of change back, or the clock was; no one can put back the last of the three."""
@@ -89,7 +97,7 @@ def is_old(path: Path) -> bool:
 def whole(path: Path) -> Iterator[Path]:
     """A file to write in place of `path`, which takes its name at the end: a reader sees the old file or the new one,
     never a part. Nothing is left where the writing fails."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     sweep(path)
     half = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from ghar import seal
+from ghar.disk import make_folder
 from ghar.errors import BadInput
 from ghar.lock import lock
 from ghar.provenance import Provenance, sign, signed_mark
@@ -85,7 +86,7 @@ def new_folder(target: Path, mark: Provenance | None = None, *, keep: bool = Fal
     with `keep` (its name says what it holds) where it is damaged. Two processes may do this at once: what the first has
     finished is not taken away from who reads it already. What killed writers have left beside `target` is removed.
     """
-    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_folder(target.parent, mode=0o700)
     sweep(target.parent)
     temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:

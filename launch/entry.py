@@ -228,6 +228,19 @@ def check_system(name: str) -> None:
         raise BadInput(_no_choice("system", name))
 
 
+def check_names(overrides: Sequence[str]) -> None:
+    """BadInput for overrides that cannot be read, and for keys, groups and choices that there are not. Nothing is
+    composed: keys of systems (system.KEY) and values are left to `load`."""
+    errors: list[str] = []
+    for text in _own_system(overrides)[0]:
+        try:
+            errors += _wrong(_parsed(text), None)
+        except HydraException:
+            errors.append(_unreadable(text))
+    if errors:
+        raise BadInput("\n".join(errors))
+
+
 def groups() -> list[str]:
     """Names of all groups: the folders of conf/, but for W&B's sweeps and studies, which name overrides of these."""
     return sorted(f.name for f in CONF.iterdir() if f.is_dir() and f.name not in ("sweeps", "study"))
@@ -246,7 +259,7 @@ def check(overrides: Sequence[str], sweep: bool = False) -> list[Config]:
         try:
             override = _parsed(text)
         except HydraException:
-            errors.append(f"{text} cannot be read: write key=value, and quote a value with , {{ or [ in it.")
+            errors.append(_unreadable(text))
             continue
         wrong = _wrong(override, settings)
         errors += wrong
@@ -259,6 +272,10 @@ def check(overrides: Sequence[str], sweep: bool = False) -> list[Config]:
     if errors:
         raise BadInput("\n".join(errors))
     return configs
+
+
+def _unreadable(text: str) -> str:
+    return f"{text} cannot be read: write key=value, and quote a value with , {{ or [ in it."
 
 
 def _own_system(overrides: Sequence[str]) -> tuple[list[str], type | None]:

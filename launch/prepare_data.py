@@ -24,13 +24,14 @@ def run(config: Config) -> None:
     import os
 
     from ghar.data.readers.database import with_tables
+    from ghar.disk import make_folder
     from ghar.envs.records import Records
 
     config = replace(config, data=with_tables(config.data))
     table, whole = _drawn(Records(config)) if Records(config).texts_alone else _statistics(config)
     print(whole)
     folder = Path(config.run_dir)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     contents = {"dataset.json": json.dumps(table, indent=1), "dataset.txt": whole + "\n"}
     if config.kg.path is not None:
         contents["codes.csv"] = Records(config).linked_codes().write_csv()

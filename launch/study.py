@@ -39,6 +39,9 @@ def main(arguments: Sequence[str]) -> None:
         check(arguments[1:])
         return
     shop, planned = workshop(arguments)
+    from ghar.trainers.study.jobs import check_cells
+
+    check_cells(shop)
     if planned:
         from ghar.trainers.study.plan import plan_study
 
@@ -46,11 +49,15 @@ def main(arguments: Sequence[str]) -> None:
         return
     from ghar.errors import BadInput
     from ghar.trainers.study.run import run_study
+    from ghar.trainers.study.schema import cells_of
 
     for run in shop.study.runs:
         if run.predictions is not None and not Path(run.predictions).is_dir():
             raise BadInput(f"predictions={run.name}:{run.predictions} is no folder: it holds COHORT-TASK.parquet.")
     numbers = run_study(shop)
+    if not any(map(shop.folder.done, cells_of(shop.study))):
+        first = cells_of(shop.study)[0]
+        raise BadInput(f"No cell of study={shop.study.name} was played. {first.id}: {shop.folder.reason(first)}")
     count = sum("value" in cell for table in numbers.values() for row in table["cells"].values()
                 for column in row.values() for cell in column.values())  # fmt: skip
     print(f"{count} numbers in {len(numbers)} tables: {shop.folder.path / 'report.html'}")
@@ -108,8 +115,18 @@ def workshop(arguments: Sequence[str]) -> tuple[StudyJobs, bool]:
     study = with_outside(study, _models(given.get("predictions", "")), published)
     shop = StudyJobs(study, scale, folder, load, more, on, int(processes),
                     published={key: published[key] for key in asked})  # fmt: skip
+    _check_choices(shop)
     _check_system_keys(shop)
     return shop, given.get("plan", "false") == "true"
+
+
+def _check_choices(shop: StudyJobs) -> None:
+    """BadInput for a task, cohort, group or key that there is not."""
+    from ghar.launch.entry import check_names
+
+    tasks = dict.fromkeys(shop.study.tasks)
+    cohorts = dict.fromkeys(text for overrides in shop.study.cohorts.values() for text in overrides)
+    check_names([*(f"task={task}" for task in tasks), *cohorts, *shop.more])
 
 
 def _check_system_keys(shop: StudyJobs) -> None:

@@ -16,8 +16,9 @@ import torch
 from safetensors import SafetensorError
 
 from ghar.arrays import save_arrays
-from ghar.disk import explain_disk_error, report_full_disk
+from ghar.disk import explain_disk_error, make_folder, report_full_disk
 from ghar.errors import BadInput
+from ghar.trainers.runs.resume import occupied
 
 
 def by_file() -> None:
@@ -78,6 +79,15 @@ def test_paths_of_the_file_system_are_sentences(tmp_path: Path) -> None:
             attempt()
         sentence = explain_disk_error(caught.value)
         assert sentence is not None and str(tmp_path) in sentence
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="there is no /proc")
+def test_a_file_system_without_new_folders_is_a_sentence() -> None:
+    for path in (Path("/proc/x"), Path("/proc/x/y")):
+        with pytest.raises(BadInput, match=f"{path} cannot be made, its file system takes no folders: name another"):
+            make_folder(path)
+        with pytest.raises(BadInput, match="name another run_dir"), occupied(path):
+            pass
 
 
 def test_old_leavings_of_killed_writers_are_removed_and_young_ones_stay(tmp_path: Path) -> None:

@@ -8,14 +8,16 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from ghar.disk import REASONS, explain_disk_error
 from ghar.errors import BadInput, fate
-from ghar.interrupt import finishing
+from ghar.interrupt import finishing, first_done, map_in_threads
 from ghar.launch.entry import check
 from ghar.trainers.runs.resume import occupied
 from tests.running import ends, run_python, started
@@ -130,6 +132,84 @@ def test_a_stopped_launcher_leaves_with_130(tmp_path: Path, sent: signal.Signals
     assert going.stderr is not None
     said = going.stderr.read()
     assert going.returncode == 130 and said.startswith("Stopped.") and "Traceback" not in said
+
+
+AFTER_POLARS = """
+import subprocess, sys
+import polars as pl
+from ghar.interrupt import stop_group, wait_for
+pl.DataFrame({"a": [1]}).lazy().select(pl.len()).collect()
+child = subprocess.Popen([sys.executable, "-c", "import time; print('in', flush=True); time.sleep(600)"],
+                         start_new_session=True)
+try:
+    wait_for(child)
+except KeyboardInterrupt:
+    stop_group(child, 10)
+    stop_group(child, 10)  # there is no such group any more
+    sys.exit(f"{child.returncode}")
+"""
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_waiting_for_a_child_ends_at_ctrl_c_once_polars_has_run():
+    command = [sys.executable, "-c", AFTER_POLARS]
+    with started(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as going:
+        assert going.stdout is not None and going.stdout.readline() == "in\n"
+        going.send_signal(signal.SIGINT)
+        assert going.wait(60) == 1
+    assert going.stderr is not None and going.stderr.read().split() == [str(-signal.SIGTERM)]
+
+
+IN_THREADS = """
+import os, signal, sys, threading, time
+from concurrent.futures import ThreadPoolExecutor
+import polars as pl
+from ghar.interrupt import first_done, map_in_threads
+pl.DataFrame({"a": [1]}).lazy().select(pl.len()).collect()
+ends, pool, start = threading.Event(), ThreadPoolExecutor(1), time.monotonic()
+for waiting in (lambda: map_in_threads(pool, ends.wait, [60, 60]), lambda: first_done([pool.submit(ends.wait, 60)])):
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        waiting()
+    except KeyboardInterrupt:
+        print("stopped")
+ends.set()
+sys.exit(time.monotonic() - start > 30)
+"""
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_waiting_for_threads_ends_at_ctrl_c_once_polars_has_run():
+    done = run_python("-c", IN_THREADS)
+    assert done.returncode == 0 and done.stdout.split() == ["stopped", "stopped"], done.stderr
+
+
+def test_results_of_threads_are_in_order_and_the_first_error_is_raised():
+    with ThreadPoolExecutor(2) as pool:
+        assert map_in_threads(pool, lambda number: time.sleep(0.01 / number) or number, [1, 2, 3]) == [1, 2, 3]
+        assert map_in_threads(pool, str, []) == [] and first_done([]) == set()
+        with pytest.raises(ZeroDivisionError):
+            map_in_threads(pool, lambda number: 1 / number, [1, 0, 2])
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_study_is_stopped_while_its_cell_runs(tmp_path: Path, world_cache: Path, sent: signal.Signals):
+    words = ["study=ghar", "scale=tiny", "tasks=[read]", "threads=1", "data.patients=150", f"data.cache={world_cache}"]
+    command = [sys.executable, "launch/study.py", *words, f"folder={tmp_path}"]
+
+    def cell_runs() -> bool:
+        return any(len(log.read_text().splitlines()) > 1 for log in tmp_path.glob("cells/*/log.txt"))
+
+    with started(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as going:
+        assert ends(going.pid, lambda: going.poll() is None and not cell_runs()) and going.poll() is None
+        going.send_signal(sent)
+        assert ends(going.pid, lambda: going.poll() is None), "it goes on after the signal"
+    assert going.stderr is not None
+    said = going.stderr.read().splitlines()
+    assert going.returncode == 130 and said[-1] == "Stopped. The same command goes on from what is saved."
+    assert not any("Traceback" in line for line in said)
 
 
 def test_two_evaluations_of_one_folder(tmp_path: Path):

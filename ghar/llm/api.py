@@ -12,7 +12,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from threading import Event
 from typing import Any
@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 from ghar.episode import Completion
 from ghar.errors import BadInput
 from ghar.exchange import Answer, Connections, NoAnswer
+from ghar.interrupt import first_done, map_in_threads
 from ghar.llm.api_wire import LOSSES, quote_refusal, read_answer, read_choice, refused_parameter, request_body
 from ghar.llm.engine import Pair, Request
 from ghar.privacy import HIDDEN, LOG, check_url, masked
@@ -96,7 +97,7 @@ class ApiEngine:
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """Replies in the order of `requests`."""
-        return list(self._pool.map(self._answer, requests))
+        return map_in_threads(self._pool, self._answer, requests)
 
     def submit(self, request: Request, done: Callable[[Completion], None]) -> None:
         """Send a request as soon as one of `concurrency` places is free; `step` hands its reply to `done`."""
@@ -105,7 +106,7 @@ class ApiEngine:
     def step(self) -> None:
         """Wait until a reply is there and hand out all that are; then raise what asking for another one raised."""
         failed: list[BaseException] = []
-        for future in wait(self._open, return_when=FIRST_COMPLETED).done:  # each try ends after TIMEOUT
+        for future in first_done(self._open):  # each try ends after TIMEOUT
             done, error = self._open.pop(future), future.exception()
             if error is None:
                 done(future.result())

@@ -16,6 +16,7 @@ import httpx
 from ghar.episode import Evidence, Retrieve
 from ghar.errors import BadInput
 from ghar.exchange import Answer, Connections, NoAnswer
+from ghar.interrupt import map_in_threads
 from ghar.privacy import LOG, check_url, masked
 from ghar.retrieval.service_token import own_token
 from ghar.retrieval.wire import ServiceVersion, answers_from_json, requests_to_json
@@ -55,7 +56,7 @@ class RemoteRetriever:
         """One `Evidence` per request, in order. `ServiceFailure` when a part of them got none after all tries."""
         check_url(any(request.credentialed for request in requests), self.url, self._allow)
         parts = [requests[i : i + SHARE] for i in range(0, len(requests), SHARE)]
-        return [evidence for answers in self._pool.map(self._ask, parts) for evidence in answers]
+        return [evidence for answers in map_in_threads(self._pool, self._ask, parts) for evidence in answers]
 
     def version(self) -> ServiceVersion:
         """What the service holds."""

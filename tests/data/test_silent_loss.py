@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -11,9 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ghar.data.cohort import Cohort
 from ghar.data.readers.damage import LineCount, first_bad_line
+from ghar.data.readers.eicu import read_eicu
+from ghar.data.readers.meds import read_meds
 from ghar.data.readers.mimic3 import read_mimic3
 from ghar.data.readers.mimic4 import read_mimic4
+from ghar.data.readers.omop import read_omop
 from ghar.data.tasks.icu import icu_stays
 from ghar.errors import BadInput
 from tests.data import test_mimic3
@@ -150,6 +155,38 @@ def test_mimic3_read_as_mimic4_is_named(tmp_path: Path) -> None:
     (tmp_path / "CALLOUT.csv").write_text("row_id\n")
     with pytest.raises(BadInput, match=r"has no column anchor_age.*it looks like MIMIC-III: choose data=mimic3"):
         read_mimic4(tmp_path)
+
+
+MIMIC4_FILES = ("hosp/patients.csv.gz", "hosp/d_hcpcs.csv.gz", "icu/icustays.csv.gz")
+
+
+@pytest.mark.parametrize("read", [read_mimic3, read_eicu, read_omop, read_meds])
+@pytest.mark.parametrize(("given", "advice"), [
+    ("iv", r"it looks like MIMIC-IV: choose data=mimic4\."),
+    ("iv/hosp", r"it looks like MIMIC-IV: choose data=mimic4 and data\.root=.*/iv\."),
+])  # fmt: skip
+def test_mimic4_read_as_another_source_is_named(
+    tmp_path: Path, read: Callable[[Path], Cohort], given: str, advice: str
+) -> None:
+    for name in MIMIC4_FILES:
+        (tmp_path / "iv" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "iv" / name).write_bytes(gzip.compress(b"subject_id,anchor_age\n"))
+    with pytest.raises(BadInput, match=advice):
+        read(tmp_path / given)
+
+
+def test_a_better_folder_is_one_of_the_same_source(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    test_mimic3.write(tmp_path / "a")
+    (tmp_path / "a/CALLOUT.csv").write_text("row_id\n")
+    with pytest.raises(BadInput, match=r"no table hosp/patients .*: point data\.root to the folder"):
+        read_mimic4(tmp_path)
+    write_mimic4(tmp_path / "b")
+    with pytest.raises(BadInput, match=f"set data.root to {tmp_path / 'b'}"):
+        read_mimic4(tmp_path)
+    (tmp_path / "a").rename(tmp_path / "c")
+    with pytest.raises(BadInput, match=f"set data.root to {tmp_path / 'c'}"):
+        read_mimic3(tmp_path)
 
 
 def test_rows_of_the_small_tables_are_lines(tmp_path: Path) -> None:

@@ -277,6 +277,15 @@ def test_published_numbers_name_their_source_and_are_shares() -> None:
     (["study=ghar", "on=cloud"], "on=cloud is no place to run"),
     (["study=ghar", "processes=0"], "processes=0 is no number of processes"),
     (["study=ghar", "cohorts=[mimic4:]"], "cohorts has 'mimic4:'"),
+    (["study=ghar", "sclae=rules", "plan=true"], r"There is no group sclae: did you mean scale\?"),
+    (["study=ghar", "scale=rules", "data.rot=3"], r"There is no key data\.rot: did you mean data\.root\?"),
+    (["study=ghar", "retriever=tfdif", "plan=true"], "There is no retriever=tfdif. Choices: .*tfidf"),
+    (["study=ghar", "tasks=[foo]", "plan=true"], "There is no task=foo. Choices: .*los"),
+    (["study=ghar", "cohorts=[mimic9:/x]", "plan=true"], "There is no data=mimic9. Choices: .*mimic4"),
+    (["study=ghar", "scale=rules", "tasks=[los]", "cohorts=[mimic4:/nowhere]", "plan=true"],
+     "^No cell of study=ghar can be played.*data.root=/nowhere does not exist"),
+    (["study=ghar", "tasks=[los]", "data.patients=many", "plan=true"],
+     "^No cell of study=ghar can be played.*data.patients"),
     (["study=ghar", "verify"], "verify is neither key=value nor verify|neither key=value"),
     (["verify"], "verify what"),
     (["verify", "/nowhere"], "is no study's folder"),
@@ -284,6 +293,16 @@ def test_published_numbers_name_their_source_and_are_shares() -> None:
 def test_a_wrong_command_is_a_sentence(words: list[str], sentence: str) -> None:
     with pytest.raises(BadInput, match=sentence):
         main(words)
+
+
+def test_a_study_without_a_cell_that_was_played_ends_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("ghar.trainers.study.run.play", lambda shop, cell: "The disk is full.")
+    words = ["study=graphwalker", "scale=rules", "seeds=[0]", "tasks=[series_mortality]", f"folder={tmp_path}"]
+    with pytest.raises(BadInput, match=r"^No cell of study=graphwalker was played\..*: The disk is full\.$"):
+        main(words)
+    assert (tmp_path / "report.html").is_file() and "left out: The disk is full." in capsys.readouterr().out
 
 
 def test_real_folders_take_the_place_of_generated_cohorts(tmp_path: Path) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from ghar.config import Config
-from ghar.envs.system import check_numbers, check_variants, refused_variants
+from ghar.envs.system import Variant, check_numbers, check_variants, refused_variants
 from ghar.errors import BadInput
 from ghar.launch.entry import load as configuration
 from ghar.metrics.runfolder import RunFolder
 from ghar.trainers.agent import load
-from ghar.trainers.evaluation.compare import ComparedSystem, compare
+from ghar.trainers.evaluation.compare import ComparedSystem, _build, _chosen, compare
 from ghar.trainers.evaluation.evaluate import evaluate
 from ghar.trainers.plan import show
 from ghar.trainers.recipe import train
@@ -86,6 +88,39 @@ def test_a_comparison_of_nothing_else(real: Path) -> None:
     entries = [ComparedSystem(name, config_of(real, f"system={name}"), "") for name in ("ghar", "kare")]
     with pytest.raises(BadInput, match=f"rule-based teacher of system=ghar {REFUSED}"):
         compare(entries, [], ["scripted"], None)
+
+
+def test_a_comparison_leaves_out_what_the_patients_refuse(real: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One refused variant leaves the others to be compared; a system with no other one is not built."""
+    opened: list[str] = []
+    records = SimpleNamespace(config=config_of(real, "system=exprag"), splits=None)
+    monkeypatch.setattr("ghar.trainers.evaluation.compare.Records", lambda config: records)
+
+    def build(_: object) -> SimpleNamespace:
+        opened.append("exprag")
+        return SimpleNamespace(variants=dict.fromkeys(("scripted", "usual", "ghar_base")), refused={})
+
+    monkeypatch.setattr("ghar.envs.system.build", build)
+    entries = [ComparedSystem(name, config_of(real, f"system={name}"), "") for name in ("kare", "exprag", "ghar")]
+    built, left_out, _ = _build(entries, ["scripted"])
+    assert list(built) == ["exprag"] == opened and set(left_out) == {"kare", "ghar"}
+    assert left_out["ghar"].startswith("The rule-based teacher of system=ghar knows")
+    built, left_out, _ = _build(entries, ["scripted", "usual"])
+    assert list(built) == ["exprag"] and set(left_out) == {"kare", "ghar"}  # evaluations lend them usual, no comparison
+    built, left_out, _ = _build(entries, ["scripted", "ghar_base"])
+    assert list(built) == ["exprag", "ghar"] and set(left_out) == {"kare", "ghar.scripted"}
+
+
+def test_a_comparison_of_no_variants_named_plays_no_refused_rule() -> None:
+    """Without a run: the rules that are not refused, and the main variant by an untrained model."""
+    variants = {name: Variant(name, who=who) for name, who in {"a": "teacher", "b": "rule", "main": "trained"}.items()}
+    system: Any = SimpleNamespace(
+        variants=variants, listed=("main",), main="main", fixed={"teacher": None, "rule": None}, refused={"a": "no"},
+        asks_model=lambda variant: variant.who == "trained",
+    )  # fmt: skip
+    assert [variant.name for variant in _chosen(system, (), None)] == ["b", "main"]
+    system.refused = {"a": "no", "b": "no"}
+    assert [variant.name for variant in _chosen(system, (), None)] == ["main"]
 
 
 def test_others_are_not_refused(real: Path) -> None:

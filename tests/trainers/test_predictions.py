@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,9 @@ from ghar.errors import BadInput
 from ghar.launch.compare import main
 from ghar.launch.entry import load
 from ghar.launch.export_meds import run as export
+from ghar.trainers.evaluation.compare import ComparedSystem, compare
 from ghar.trainers.evaluation.evaluate import evaluate
-from ghar.trainers.evaluation.predictions import read_predictions
+from ghar.trainers.evaluation.predictions import ExternalModel, read_predictions
 from tests.running import run_command
 
 pytestmark = pytest.mark.slow
@@ -91,12 +93,33 @@ def test_other_models_predictions_enter_the_table(run, shared_data):
         (pl.lit(1, pl.Int64).alias("subject_id"), "has several predictions|has no prediction"),
     ],
 )
-def test_predictions_of_something_else_are_refused(run, shared_data, tmp_path, change, sentence):
+def test_predictions_of_something_else_are_refused(run, shared_data, tmp_path, monkeypatch, change, sentence):
     frame = pl.read_parquet(run / "run/predictions/counts_lr.parquet").with_columns(change)
     frame.write_parquet(tmp_path / "a.parquet")
+    monkeypatch.setattr("ghar.trainers.evaluation.compare.played", lambda *_: pytest.fail("a system plays"))
     with pytest.raises(BadInput, match=sentence):
         main(["systems=[baselines]", "variants=[usual]", f"predictions=[a:{tmp_path / 'a.parquet'}]",
               f"run_dir={tmp_path / 'r'}", *shared(run, shared_data)])  # fmt: skip
+
+
+WANTED = r"see docs/comparing\.md for the columns: subject_id, prediction_time, boolean_value, predicted_boolean_value"
+
+
+@pytest.mark.parametrize(("task", "drops", "sentence"), [
+    ("read", None, rf"There is no file of predictions .*a\.parquet: correct the path; {WANTED}"),
+    ("read", ["prediction_time"], rf"a\.parquet has no column prediction_time \(it has .*\): {WANTED}"),
+    ("read", ["predicted_boolean_value", "predicted_boolean_probability"], rf"has neither of predicted_.*{WANTED}"),
+    ("los", [], r"a\.parquet cannot be compared on task=los: only tasks of visits with two answers .*comparing\.md"),
+    ("summary", [], r"a\.parquet cannot be compared on task=summary: only tasks of visits with two answers"),
+])  # fmt: skip
+def test_a_file_that_cannot_be_compared_is_refused_before_tables_are_read(tmp_path, monkeypatch, task, drops, sentence):
+    file = tmp_path / "a.parquet"
+    if drops is not None:
+        pl.DataFrame(schema=SCHEMA).drop(drops).write_parquet(file)
+    monkeypatch.setattr("ghar.trainers.evaluation.compare.Records", lambda *_: pytest.fail("records are opened"))
+    with pytest.raises(BadInput, match=sentence):
+        config = replace(load(["system=baselines", "task=read"]), task=replace(load(["task=los"]).task, name=task))
+        compare([ComparedSystem("baselines", config, "")], [], [], tmp_path / "r", [ExternalModel("a", file)])
 
 
 def test_a_label_file_of_generated_patients(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,8 +13,9 @@ from ghar.envs.records import Records
 from ghar.envs.system import build
 from ghar.errors import BadInput
 from ghar.launch.entry import load
-from ghar.trainers.evaluation.evaluate import answered_by, print_untrained, title_of
-from ghar.trainers.evaluation.weights import RunStages, find, lacking_variants, without_variants
+from ghar.trainers.evaluation.evaluate import answered_by, evaluate, print_untrained, title_of
+from ghar.trainers.evaluation.weights import RunStages, check_trained, find, lacking_variants, without_variants
+from ghar.trainers.runs.resume import as_yaml
 
 
 def test_a_runs_own_sft_is_a_saved_model_and_no_step(tmp_path: Path) -> None:
@@ -49,6 +51,29 @@ def test_a_variant_whose_stage_a_trained_run_lacks_is_not_played_by_the_base(
     (tmp_path / "label_sft").mkdir()
     (tmp_path / "label_sft" / "config.json").write_text("{}")
     assert lacking_variants(system, found, ["label_sft"]) == lacking_variants(system, found) == []
+
+
+@pytest.mark.slow
+def test_weights_of_another_system_are_refused_before_a_variant_is_played(
+    small_config: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = tmp_path / "run/checkpoints/step-1"
+    (step.parent / "sft").mkdir(parents=True)
+    step.mkdir()
+    named = f"eval.checkpoint={step}", f"run_dir={tmp_path / 'out'}"
+    config = small_config("system=ehr_rag", "task=los", *named, "eval.variants=[scripted,ehr_rag]")
+    trained = {"finetune": config.model.finetune, "critic": config.model.critic, "agents": "high,low"}
+    (step / "model.json").write_text(json.dumps({"trained": json.dumps(trained)}))
+    (tmp_path / "run/config.yaml").write_text(as_yaml(small_config("system=ghar", "task=los")))
+    monkeypatch.setattr("ghar.trainers.evaluation.evaluate.evaluate_system", lambda *_: pytest.fail("it plays"))
+    monkeypatch.setattr("ghar.trainers.evaluation.evaluate.check_overlap", lambda *_: None)
+    with pytest.raises(BadInput, match=r"step-1 was trained for system=ghar, and this is system=ehr_rag: name a check"):
+        evaluate(config)
+    system = build(Records(config))
+    check_trained(config, system, [system.variant("scripted")])  # a rule asks for no weights
+    (tmp_path / "run/config.yaml").write_text(as_yaml(config))
+    with pytest.raises(BadInput, match=r"step-1 was trained another way .*agents is high,low there and"):
+        check_trained(config, system, [system.variant("ehr_rag")])
 
 
 def test_an_untrained_model_is_not_named_after_a_training(

@@ -16,8 +16,11 @@ from ghar.config import Config
 from ghar.configure import nearest
 from ghar.data.cohort import Sample
 from ghar.data.tasks.splits import Splits
+from ghar.disk import make_folder
 from ghar.envs import system as systems
+from ghar.envs.baseline_table import borrowed_names
 from ghar.envs.records import Records, of_credentialed
+from ghar.envs.summaries import TRIVIAL
 from ghar.envs.system import System, Variant
 from ghar.errors import BadInput
 from ghar.metrics import comparison
@@ -26,8 +29,15 @@ from ghar.metrics.policy import compare as differences
 from ghar.metrics.runfolder import RunFolder, write_whole
 from ghar.privacy import ask_gate
 from ghar.trainers.evaluation.evaluate import answered_by, played, summarise
-from ghar.trainers.evaluation.predictions import NAME, ExternalModel, outside_rows, samples_of, write_predictions
-from ghar.trainers.evaluation.weights import RunStages, find, lacking_variants
+from ghar.trainers.evaluation.predictions import (
+    NAME,
+    ExternalModel,
+    check_outside,
+    outside_rows,
+    samples_of,
+    write_predictions,
+)
+from ghar.trainers.evaluation.weights import RunStages, check_trained, find, lacking_variants
 from ghar.trainers.rows import Row, description
 from ghar.trainers.runs.kept_config import kept_config
 from ghar.trainers.runs.models import use_cores
@@ -82,36 +92,27 @@ def compare(
     of another, and as `outside_rows`. Returns the summary.
     """
     entries = [one for entry in entries for one in _of_runs(entry, runs)]
-    for config in (entry.config for entry in entries if entry.config is not None):
+    configs = [entry.config for entry in entries if entry.config is not None]
+    for config in configs:
         ask_gate(config, partial(of_credentialed, config))
-    _check_refused([entry.config for entry in entries if entry.config is not None], wanted)
-    parts, left_out = {}, {entry.name: entry.reason for entry in entries if entry.config is None}
-    built: dict[str, tuple[System[Any], Config, bool]] = {}
-    samples: Splits[Sample] | None = None
-    for entry in entries:
-        try:
-            if entry.config is not None:
-                records = Records(entry.config)
-                built[entry.name] = systems.build(records), entry.config, entry.trained
-                samples = samples or samples_of(records)
-        except BadInput as error:
-            left_out[entry.name] = " ".join(str(error).split())
-    if not built:
-        raise BadInput("\n".join(f"{name}: {reason}" for name, reason in left_out.items()))
-    all_variants = dict.fromkeys(variant for system, _, _ in built.values() for variant in system.variants)
-    if unknown := [name for name in wanted if name not in all_variants]:
-        near = nearest(unknown[0], list(all_variants))
-        guess = f" Did you mean {near}?" if near else ""
-        raise BadInput(
-            f"variants has {unknown[0]}, which no system here has: choose among {', '.join(all_variants)}.{guess}"
-        )
+    for other in others if configs else ():
+        check_outside(other, configs[0])
+    built, left_out, samples = _build(entries, wanted)
+    parts: dict[str, SystemResults] = {}
     on_valid = any(config.task.played == "valid" for _, config, _ in built.values())
     check_patients({name: system for name, (system, _, _) in built.items()}, on_valid)
     plays = {n: _chosen(s, wanted, find(config) if trained else None) for n, (s, config, trained) in built.items()}
+    for name, (system, config, trained) in built.items():
+        if trained or config.eval.checkpoint is not None:
+            check_trained(config, system, plays[name])
     asking = [config for name, (s, config, _) in built.items() if any(map(s.asks_model, plays[name]))]
     notices = [scale_notice(config, training=False) for config in asking]  # what rules play loads no model
     for notice in dict.fromkeys(filter(None, notices)):
         print(notice, flush=True)
+    first = next((system for name, (system, _, _) in built.items() if plays[name]), None)
+    outside = [] if first is None else [outside_rows(other, first, samples) for other in others]
+    if folder is not None:
+        make_folder(folder)
     for name, (system, config, trained) in built.items():
         print(f"{name}: {len(system.cases.test)} test samples", flush=True)
         if plays[name]:
@@ -120,13 +121,75 @@ def compare(
             left_out[name] = f"it has none of the variants named, only {', '.join(system.variants)}."
     if not parts:
         raise BadInput("\n".join(f"{name}: {reason}" for name, reason in left_out.items()))
-    first = next(iter(parts.values()))
-    for other in others:
-        own, rows = outside_rows(other, first.system, samples)
-        print(f"{other.name}: {len(rows)} of {len(first.system.cases.test)} test samples", flush=True)
+    config = next(iter(parts.values())).config
+    for other, (own, rows) in zip(others, outside, strict=True):
+        print(f"{other.name}: {len(rows)} of {len(own.cases.test)} test samples", flush=True)
         answered = {NAME: "a model from outside"}
-        parts[other.name] = SystemResults(own, first.config, {NAME: rows}, answered, external=True)
+        parts[other.name] = SystemResults(own, config, {NAME: rows}, answered, external=True)
     return _conclude(parts, left_out, folder, samples)
+
+
+def _build(
+    entries: Sequence[ComparedSystem], wanted: Sequence[str]
+) -> tuple[dict[str, tuple[System[Any], Config, bool]], dict[str, str], Splits[Sample] | None]:
+    """Build the systems that can be compared; return them, the reasons of what is left out, and the samples.
+
+    A system whose wanted variants are all refused for these patients is not built. BadInput where none can be compared,
+    and for a wanted variant that no system has.
+    """
+    left_out = {entry.name: entry.reason for entry in entries if entry.config is None}
+    built: dict[str, tuple[System[Any], Config, bool]] = {}
+    samples: Splits[Sample] | None = None
+    refused: set[str] = set()
+    for entry in entries:
+        try:
+            if entry.config is None:
+                continue
+            reasons = systems.refused_variants(entry.config)
+            left_out |= _refused(entry.name, reasons, _names_of(entry.config), wanted)
+            refused |= reasons.keys()
+            if entry.name in left_out:
+                continue
+            records = Records(entry.config)
+            system = systems.build(records)
+            left_out |= _refused(entry.name, system.refused, tuple(system.variants), wanted)
+            if entry.name not in left_out:
+                built[entry.name] = system, entry.config, entry.trained
+                samples = samples or samples_of(records)
+        except BadInput as error:
+            left_out[entry.name] = " ".join(str(error).split())
+    if not built:
+        raise BadInput("\n".join(f"{name}: {reason}" for name, reason in left_out.items()))
+    all_variants = dict.fromkeys(variant for system, _, _ in built.values() for variant in system.variants)
+    if unknown := [name for name in wanted if name not in all_variants and name not in refused]:
+        near = nearest(unknown[0], list(all_variants))
+        guess = f" Did you mean {near}?" if near else ""
+        raise BadInput(
+            f"variants has {unknown[0]}, which no system here has: choose among {', '.join(all_variants)}.{guess}"
+        )
+    return built, left_out, samples
+
+
+def _names_of(config: Config) -> list[str] | None:
+    """List the variants of a system without those that it borrows for an evaluation's table; None where it lists none.
+    No table is read."""
+    names, lender = systems.variant_names(config), "baselines"
+    if names is None or config.system.name == lender or config.task.name in TRIVIAL:
+        return None if names is None else list(names)
+    lent = borrowed_names(lender, config)
+    return [name for name in names if name not in lent]
+
+
+def _refused(
+    system: str, reasons: Mapping[str, str], own: Sequence[str] | None, wanted: Sequence[str]
+) -> dict[str, str]:
+    """Map each wanted variant that the patients refuse, SYSTEM.VARIANT, to the reason; SYSTEM alone where they refuse
+    all that is wanted of it. reasons: of all refused variants; own: all variants of the system, None if unknown."""
+    refused = [name for name in wanted if name in reasons]
+    others = [name for name in wanted if name not in reasons and (own is None or name in own)]
+    if refused and not others:
+        return {system: reasons[refused[0]]}
+    return {f"{system}.{name}": reasons[name] for name in refused}
 
 
 def _of_runs(entry: ComparedSystem, runs: Sequence[Path]) -> list[ComparedSystem]:
@@ -187,28 +250,21 @@ def check_patients(built: Mapping[str, System[Any]], on_valid: bool = False) -> 
                                "be compared.")  # fmt: skip
 
 
-def _check_refused(configs: Sequence[Config], wanted: Sequence[str]) -> None:
-    """BadInput, before one is built, where the patients refuse a wanted variant of every system. A system that cannot
-    be built is left out, so what one of several would refuse is not known before."""
-    reasons = [next((r for name, r in systems.refused_variants(c).items() if name in wanted), None) for c in configs]
-    if reasons and None not in reasons:
-        raise BadInput(reasons[0])
-
-
 def _chosen(system: System[Any], wanted: Sequence[str], run: RunStages | None) -> list[Variant]:
     """The variants to play: those that are `wanted`, else what the system lists; without a trained run its rules, and
     its main variant by an untrained model. run: the trained one. BadInput where it lacks the weights of one wanted."""
     if wanted:
-        named = [name for name in wanted if name in system.variants]
+        named = [name for name in wanted if name in system.variants and name not in system.refused]
         if run is not None and named:
             lacking_variants(system, run, named)
-        return [system.variant(name) for name in named]  # BadInput for one refused, before another system plays
+        return [system.variant(name) for name in named]
     if run is not None:
         lacking = lacking_variants(system, run)
         return [system.variants[name] for name in system.listed if name not in lacking]
     listed = [system.variants[name] for name in system.listed]
     every = system.variants.values()
-    rules = [v for v in listed if not system.asks_model(v)] or [v for v in every if v.who in system.fixed]
+    unlisted = [v for v in every if v.who in system.fixed and v.name not in system.refused]
+    rules = [v for v in listed if not system.asks_model(v)] or unlisted
     main = system.variants[system.main]
     return rules if main in rules else [*rules, main]
 

@@ -35,6 +35,7 @@ from ghar.trainers.evaluation.weights import (
     AnsweringModel,
     RunStages,
     answering,
+    check_trained,
     find,
     lacking_variants,
     without_variants,
@@ -93,6 +94,7 @@ def _evaluate(config: Config) -> dict[str, Any]:
         on_main(lambda: print_scale(config, training=False))
         on_main(lambda: check_machine(config, training=False))
         on_main(lambda: print_untrained(system, config, played))
+        on_main(lambda: check_trained(config, system, played))
     folder = on_main(lambda: _opened(config, data_print(system, records)))
     summary = evaluate_system(system, config, folder)
 

@@ -20,8 +20,9 @@ from typing import Any
 import polars as pl
 
 from ghar import ledger
+from ghar.config import Config
 from ghar.data.cohort import Sample
-from ghar.data.readers.meds_files import TIME, scan
+from ghar.data.readers.meds_files import TIME, scan, schema_of
 from ghar.data.tasks.splits import Splits
 from ghar.data.tasks.visits import VISIT_TASKS
 from ghar.disk import whole
@@ -37,6 +38,8 @@ KEYS = {"subject_id": pl.Int64(), "prediction_time": TIME, "boolean_value": pl.B
 PREDICTED = {"predicted_boolean_value": pl.Boolean(), "predicted_boolean_probability": pl.Float32()}
 PREDICTIONS = "predictions"  # in a run folder
 NAME = "predictions"  # the one variant of a model from outside
+MORE_ANSWERS = ("los", "los_24h")  # tasks of visits with more than two
+PAGE = f"see docs/comparing.md for the columns: {', '.join((*KEYS, *PREDICTED))}."
 
 
 @dataclass(frozen=True)
@@ -106,11 +109,14 @@ def read_predictions(path: Path) -> pl.DataFrame:
     Raises BadInput for an absent file or column, a row without patient, time or prediction, and repeated samples.
     """
     if not path.is_file():
-        raise BadInput(f"There is no file of predictions {path}: write predictions=[NAME:FILE.parquet].")
+        raise BadInput(f"There is no file of predictions {path}: correct the path; {PAGE}")
     run = path.parent.parent
     if path.parent.name == PREDICTIONS and (run / ledger.LEDGER).is_file():
         ledger.check(run, str(path.relative_to(run)))
-    frame = scan(path, KEYS, PREDICTED).collect()
+    columns = scan(path, KEYS, PREDICTED, advice=PAGE)
+    if not PREDICTED.keys() & set(schema_of(path)):
+        raise BadInput(f"{path} has neither of {', '.join(PREDICTED)}: {PAGE}")
+    frame = columns.collect()
     chance = pl.col("predicted_boolean_probability")
     frame = frame.with_columns(pl.col("predicted_boolean_value").fill_null(chance >= 0.5))
     bad = frame.filter(pl.any_horizontal(pl.col(*KEYS, "predicted_boolean_value").is_null())
@@ -122,6 +128,22 @@ def read_predictions(path: Path) -> pl.DataFrame:
     return frame
 
 
+def check_outside(outside: ExternalModel, config: Config) -> None:
+    """BadInput, before any table is read, for a task without such files, and as `read_predictions`. The answers
+    of a label file are left to `outside_rows`."""
+    task = config.task.name
+    if task not in (*VISIT_TASKS, "labels") or task in MORE_ANSWERS:
+        raise BadInput(_no_files(outside, task))
+    read_predictions(outside.path)
+
+
+def _no_files(outside: ExternalModel, task: str) -> str:
+    return (
+        f"predictions={outside.name}:{outside.path} cannot be compared on task={task}: only tasks of visits with two "
+        "answers have such files (docs/comparing.md)."
+    )
+
+
 def outside_rows(
     outside: ExternalModel, system: System[Any], samples: Splits[Sample] | None
 ) -> tuple[System[Any], list[Row]]:
@@ -131,7 +153,7 @@ def outside_rows(
     sample is in the file, and where its truth is not ours.
     """
     if samples is None or len(system.task.labels) != 2:
-        raise BadInput(f"predictions={outside.name}: only tasks of visits with two answers have such files.")
+        raise BadInput(_no_files(outside, system.task.name))
     frame = read_predictions(outside.path)
     predictions = {(subject, at): row for subject, at, *row in frame.select(*KEYS, *PREDICTED).iter_rows()}
     cases: dict[str, Any] = {case.sample_id: case for case in system.cases.test}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ghar.config import Config
-from ghar.envs.system import WORDS, Reader, System
+from ghar.envs.system import WORDS, Reader, System, Variant
 from ghar.errors import BadInput
 from ghar.llm.engines import make_engine, without_weights
 from ghar.llm.models import load_configured, untrained
@@ -21,6 +21,7 @@ from ghar.trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
 from ghar.trainers.rl.serving import serving
 from ghar.trainers.rl.settings import has_critic, needs_reference
 from ghar.trainers.runs import checkpoint, manifest
+from ghar.trainers.runs.kept_config import kept_config
 from ghar.trainers.runs.models import BASE, SFT, check_saved, load_sft, load_stage
 from ghar.trainers.stages import POLICY_STAGES
 
@@ -80,6 +81,29 @@ def lacking_variants(system: System[Any], run_stages: RunStages, named: Sequence
     for name, missing in folder.items():
         print(f"{name} is left out: {missing}, whose weights play it, does not exist.")
     return [variant.name for variant in lacking]
+
+
+def check_trained(config: Config, system: System[Any], wanted: Sequence[Variant]) -> None:
+    """BadInput, before a variant is played, where the weights after RL that one asks for were trained for another
+    system, or another way than the configuration says."""
+    run_stages = find(config)
+    step = run_stages.step if config.engine.loads_weights else None
+    if step is None or not any(run_stages.names(v.who) == "trained" for v in wanted if system.asks_model(v)):
+        return
+    try:
+        there = checkpoint.trained_of(step)
+    except (KeyError, ValueError):
+        return  # damaged, as `checkpoint.load` says
+    here = _trained_keys(config, system.agents)
+    wrong = [key for key in {**there, **here} if there.get(key) != here.get(key)]
+    if not wrong:
+        return
+    kept, own = kept_config(step.resolve().parent.parent), config.system.name
+    name = own if kept is None else kept["system"]["name"]
+    if name != own:
+        raise BadInput(f"{step} was trained for system={name}, and this is system={own}: name a checkpoint of {own}.")
+    reasons = ", ".join(f"{key} is {there.get(key)} there and {here.get(key)} here" for key in wrong)
+    raise BadInput(f"{step} was trained another way ({reasons}): use the keys that it was trained with.")
 
 
 def without_variants(system: System[Any], names: Sequence[str]) -> System[Any]:
@@ -225,9 +249,14 @@ def make_actor(config: Config, base: Any, agents: tuple[str, ...], learns: bool 
 def identity(config: Config, actor: ActorCritic, tokenizer: Any, home: Path) -> dict[str, str]:
     """What a checkpoint's weights must fit (see ghar.trainers.runs.checkpoint). home: the folder of the checkpoints,
     where the policy after the warm-up lies once for all of them."""
+    trained, sft = _trained_keys(config, actor.cfg.agents), manifest.weights_sum(home / SFT)
+    return checkpoint.identity(actor.model, tokenizer, config.model.path or "demo", trained, sft)
+
+
+def _trained_keys(config: Config, agents: Sequence[str]) -> dict[str, str]:
+    """What shapes the trainable weights, besides the model."""
     model = config.model
-    trained = {"finetune": model.finetune, "critic": model.critic, "agents": ",".join(actor.cfg.agents)}
+    trained = {"finetune": model.finetune, "critic": model.critic, "agents": ",".join(agents)}
     if model.finetune == "lora":
         trained |= {"rank": str(model.lora_rank), "alpha": str(model.lora_alpha)}
-    sft = manifest.weights_sum(home / SFT)
-    return checkpoint.identity(actor.model, tokenizer, model.path or "demo", trained, sft)
+    return trained

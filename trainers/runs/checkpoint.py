@@ -358,8 +358,12 @@ def load(step: Path, model: Mapping[str, str]) -> Checkpoint:
 
 def agents_of(step: Path) -> tuple[str, ...]:
     """The agents that a step folder's weights have value heads for."""
-    trained = json.loads(json.loads((step / "model.json").read_text())["trained"])
-    return tuple(trained["agents"].split(","))
+    return tuple(trained_of(step)["agents"].split(","))
+
+
+def trained_of(step: Path) -> dict[str, str]:
+    """How a step folder's weights were trained: `trained` of `identity`."""
+    return json.loads(json.loads((step / "model.json").read_text())["trained"])
 
 
 def state_of(step: Path) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import yaml
 
 from ghar import ledger
 from ghar.config import Config, Zero
-from ghar.disk import explain_disk_error
+from ghar.disk import explain_disk_error, make_folder
 from ghar.errors import BadInput
 from ghar.lock import lock
 from ghar.metrics.runfolder import TRAINING, RunFolder
@@ -42,7 +42,7 @@ FREE = frozenset({
 @contextmanager
 def occupied(path: Path) -> Iterator[None]:
     """Hold a run folder for this process; the system lets go of it when the process ends, however it ends."""
-    path.mkdir(parents=True, exist_ok=True)
+    make_folder(path)
     with (path / ".lock").open("w") as file:
         try:
             lock(file, path, wait=False)

@@ -20,6 +20,7 @@ from typing import Any
 
 import yaml
 
+from ghar.disk import make_folder
 from ghar.errors import BadInput
 from ghar.metrics.runfolder import write_whole
 from ghar.trainers.study.numbers import FinishedCell
@@ -54,7 +55,7 @@ class StudyFolder:
                     f"{self.path} holds another study (other {', '.join(wrong)}): choose another folder=, or delete it."
                 )
         else:
-            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_folder(self.path, mode=0o700)
             write_whole(kept, yaml.safe_dump(dict(about), sort_keys=False, allow_unicode=True))
 
     def about(self) -> dict[str, Any]:

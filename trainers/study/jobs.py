@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -21,7 +19,8 @@ import polars as pl
 from ghar.config import Config
 from ghar.envs.records import Records
 from ghar.errors import BadInput
-from ghar.interrupt import EXIT
+from ghar.inputs import missing
+from ghar.interrupt import EXIT, stop_group, wait_for
 from ghar.metrics.runfolder import RETRIEVALS, RunFolder
 from ghar.trainers.runs import checkpoint
 from ghar.trainers.runs.code import commit
@@ -34,7 +33,7 @@ from ghar.trainers.study.outside import file_of, read_outside, read_summaries
 from ghar.trainers.study.paper import differences, model_of, names_a_place
 from ghar.trainers.study.predictions import SCHEMA, harvest, keep, sha256
 from ghar.trainers.study.samples import fingerprint, key_of, labels_of, samples_frame, whole_parquet
-from ghar.trainers.study.schema import Cell, Study, StudyScale, pruner_of, rows_of, source_of
+from ghar.trainers.study.schema import Cell, Study, StudyScale, cells_of, pruner_of, rows_of, source_of
 from ghar.trainers.study.translate import Translation, translation
 
 Load = Callable[[Sequence[str]], Config]
@@ -144,6 +143,32 @@ def system_key(override: str) -> str | None:
     return rest.partition(".")[0] if section == "system" and rest else None
 
 
+def check_cells(shop: StudyJobs) -> None:
+    """BadInput, with the first reason, where no cell can be configured or has what it reads. A study of which a cell is
+    done is not asked."""
+    cells = cells_of(shop.study)
+    if any(shop.folder.done(cell) is not None for cell in cells):
+        return
+    first = None
+    for cell in [cell for cell in cells if cell.seed == shop.study.seeds[0]]:
+        reason = _obstacle(shop, cell)
+        if reason is None:
+            return
+        first = first or f"{cell.id}: {reason}"
+    raise BadInput(f"No cell of study={shop.study.name} can be played. {first or 'It has no cells.'}")
+
+
+def _obstacle(shop: StudyJobs, cell: Cell) -> str | None:
+    """Why a cell cannot be played, as far as its configuration says; None where it can."""
+    if not shop.rows(cell):
+        return next(iter(shop.holes(cell).values()), "it has no rows")
+    try:
+        absent = missing(shop.load(shop.overrides(cell)), training=shop.trains(cell))
+    except BadInput as error:
+        return " ".join(str(error).split())
+    return " ".join(absent) or None
+
+
 def play(shop: StudyJobs, cell: Cell) -> str | None:
     """Play a cell to its predictions; returns why there are none, None where there are. What was done stays."""
     began = time.monotonic()
@@ -242,14 +267,9 @@ def run_command(command: Sequence[str], log: Path) -> str | None:
         out.flush()
         child = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
         try:
-            code = child.wait()
+            code = wait_for(child)
         except BaseException:
-            os.killpg(child.pid, signal.SIGTERM)
-            try:
-                child.wait(GRACE)
-            except subprocess.TimeoutExpired:
-                os.killpg(child.pid, signal.SIGKILL)
-                child.wait()
+            stop_group(child, GRACE)
             raise
     if code == 0:
         return None

@@ -11,6 +11,8 @@ from ghar.trainers.plan import make_plan
 from ghar.trainers.study.jobs import StudyJobs
 from ghar.trainers.study.schema import Cell, cells_of, source_of
 
+PLANNED = ("done", "measured", "probed")
+
 
 @dataclass(frozen=True)
 class CellCost:
@@ -27,7 +29,7 @@ class CellCost:
 
 def plan_study(shop: StudyJobs, tell: Callable[[str], None] = print) -> list[CellCost]:
     """Print and return the cost of every cell. Cells alike but for their seed cost alike, so each kind is probed once;
-    a kind of which one cell is done takes the seconds that it took."""
+    a kind of which one cell is done takes the seconds that it took. BadInput where no cell can be planned."""
     probed: dict[tuple[str, str, str], CellCost] = {}
     costs = []
     for cell in cells_of(shop.study):
@@ -39,9 +41,12 @@ def plan_study(shop: StudyJobs, tell: Callable[[str], None] = print) -> list[Cel
             probed[kind] = _probe(shop, cell)
         one = probed[kind]
         costs.append(CellCost(cell, one.how, one.calls, one.tokens, one.seconds, one.memory, one.disk))
+    if all(cost.how not in PLANNED for cost in costs):
+        first = f" {costs[0].cell.id}: {costs[0].how}" if costs else ""
+        raise BadInput(f"No cell of study={shop.study.name} can be planned.{first}")
     lines = [f"{'cell':44}{'state':>10}{'calls':>12}{'tokens':>14}{'hours':>9}{'GiB':>7}{'disk GiB':>10}"]
     for cost in costs:
-        if cost.how in ("done", "measured", "probed"):
+        if cost.how in PLANNED:
             numbers = f"{cost.calls:>12,.0f}{cost.tokens:>14,.0f}{cost.seconds / 3600:>9.2f}{cost.memory / GIB:>7.1f}"
             lines.append(f"{cost.cell.id:44}{cost.how:>10}{numbers}{cost.disk / GIB:>10.2f}")
         else:

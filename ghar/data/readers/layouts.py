@@ -7,15 +7,19 @@ from pathlib import Path
 
 # A table's folder in MIMIC-IV -> where else it may lie: in core/ (versions 0.4 and 1.0), or all tables in one folder.
 ELSEWHERE: Mapping[str, tuple[str, ...]] = {"hosp": ("hosp", "core", ""), "icu": ("icu", ""), "core": ("core",)}
+OMOP, MEDS, EICU = (f"it looks like {name}: choose data={name.lower()}" for name in ("OMOP", "MEDS", "eICU"))
+MIMIC3, MIMIC4 = (f"it looks like MIMIC-{name}: choose data=mimic{number}" for name, number in (("III", 3), ("IV", 4)))
 HINTS = (  # tables or folders that tell a source, and what to do with it
-    ({"person", "visit_occurrence"}, "it looks like OMOP: choose data=omop"),
-    ({"data", "metadata"}, "it looks like MEDS: choose data=meds"),
-    ({"hosp", "icu"}, "it looks like MIMIC-IV: choose data=mimic4"),
-    ({"patients", "d_icd_diagnoses", "noteevents"}, "it looks like MIMIC-III: choose data=mimic3"),
-    ({"patients", "admissions", "callout"}, "it looks like MIMIC-III: choose data=mimic3"),
-    ({"patient", "vitalperiodic"}, "it looks like eICU: choose data=eicu"),
-    ({"patient", "apacheapsvar"}, "it looks like eICU: choose data=eicu"),
+    ({"person", "visit_occurrence"}, OMOP),
+    ({"data", "metadata"}, MEDS),
+    ({"hosp", "icu"}, MIMIC4),
+    ({"patients", "d_hcpcs"}, MIMIC4),  # all tables in one folder, or in hosp/
+    ({"patients", "d_icd_diagnoses", "noteevents"}, MIMIC3),
+    ({"patients", "admissions", "callout"}, MIMIC3),
+    ({"patient", "vitalperiodic"}, EICU),
+    ({"patient", "apacheapsvar"}, EICU),
 )
+OWN = {"hosp/patients": MIMIC4, "patients": MIMIC3, "patient": EICU, "person": OMOP}  # of whose reader a table is
 FIRST = ("patients", "patient", "person")
 MAX_NAMES = 6  # names of a folder that an error lists
 
@@ -31,10 +35,23 @@ def looks_like(root: Path, wanted: str) -> str | None:
 
     Only for the table of patients, which every reader opens first: where that is there, another one is just missing.
     """
+    return None if wanted.rpartition("/")[2] not in FIRST else other_source(root, OWN.get(wanted))
+
+
+def other_source(root: Path, own: str | None) -> str | None:
+    """Which source a folder seems to be of, and how to read it; None where its names say nothing, or `own`."""
     names = {path.name.lower().partition(".")[0] for path in _inside(root)}
-    if wanted.rpartition("/")[2] not in FIRST:
-        return None
-    return next((advice for marks, advice in HINTS if marks <= names and not ("/" in wanted and "hosp" in marks)), None)
+    advice = next((advice for marks, advice in HINTS if marks <= names and advice != own), None)
+    return f"{MIMIC4} and data.root={root.absolute().parent}" if advice == MIMIC4 and _is_part(root) else advice
+
+
+def is_foreign(folder: Path, wanted: str) -> bool:
+    """Whether the table `wanted` of a folder is another source's: of MIMIC-IV's hosp/, or of a folder that looks so."""
+    return looks_like(folder, wanted) is not None or (wanted == "patients" and _is_part(folder))
+
+
+def _is_part(folder: Path) -> bool:
+    return folder.name.lower() in ELSEWHERE
 
 
 def seen(root: Path) -> str:

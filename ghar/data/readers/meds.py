@@ -31,6 +31,7 @@ import polars as pl
 from ghar.data.cohort import Cohort, Stay
 from ghar.data.readers.deaths import DEATH, DEATHS_IN_STAYS
 from ghar.data.readers.events import RANK, LazyRows, finite, in_order, rank, through_cache
+from ghar.data.readers.layouts import MEDS, other_source
 from ghar.data.readers.meds_charts import has_charts, vital_codes, with_vitals
 from ghar.data.readers.meds_codes import (
     TABLE_COLUMNS,
@@ -79,7 +80,8 @@ def read_meds(root: Path, cache: Path | None = None, vocabulary: Path | None = N
     root = Path(root)
     files = sorted((root / "data").rglob("*.parquet"))
     if not files:
-        raise BadInput(f"{root} has no data/**/*.parquet: point data.root to the MEDS folder.")
+        mend = other_source(root, MEDS) or "point data.root to the MEDS folder"
+        raise BadInput(f"{root} has no data/**/*.parquet: {mend}.")
     code_rules = read_vocabulary(vocabulary)
     name = f"MEDS tables in {root}"
     beside = [root / "metadata" / "codes.parquet", root / "visits.parquet", root / "ghar.json", root / SEAL, vocabulary]

@@ -18,15 +18,17 @@ def scan(
     required: Mapping[str, pl.DataType],
     optional: Mapping[str, pl.DataType],
     loose: Mapping[str, pl.DataType] | None = None,
+    advice: str = "is it MEDS 0.3 or 0.4?",
 ) -> pl.LazyFrame:
     """The wanted columns in the wanted types; optional ones that are absent are null. BadInput for any other file.
 
     loose: columns outside of MEDS, of any type in the file; what cannot be taken for the wanted type is null.
+    advice: ends the sentence about a required column that is absent.
     """
     schema = schema_of(path)
     absent = [name for name in required if name not in schema]
     if absent:
-        raise BadInput(f"{path} has no column {', '.join(absent)} (it has {', '.join(schema)}): is it MEDS 0.3 or 0.4?")
+        raise BadInput(f"{path} has no column {', '.join(absent)} (it has {', '.join(schema)}): {advice}")
     columns = []
     for name, kind in {**required, **optional}.items():
         if name not in schema:

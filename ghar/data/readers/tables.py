@@ -21,7 +21,7 @@ from typing import TypedDict
 import polars as pl
 
 from ghar.data.readers.damage import PEEK, LineCount, check_line_ends, first_bad_line, first_bytes
-from ghar.data.readers.layouts import looks_like, places, seen
+from ghar.data.readers.layouts import is_foreign, looks_like, places, seen
 from ghar.disk import stamp
 from ghar.errors import BadInput
 
@@ -86,10 +86,12 @@ def _files(root: Path, folder: str) -> list[Path]:
 
 
 def _root_nearby(root: Path, name: str) -> Path | None:
-    """The folder one or two levels off that has the table: the parent of root=hosp, a version's folder below root."""
+    """The folder one or two levels off that has the table: the parent of root=hosp, a version's folder below root. Not
+    one of another source, which has a table of that name."""
     below = _folders(root)
     deeper = [path for folder in below for path in _folders(folder)]
-    return next((place for place in (root.absolute().parent, *below, *deeper) if _has(place, name)), None)
+    candidates = (root.absolute().parent, *below, *deeper)
+    return next((place for place in candidates if _has(place, name) and not is_foreign(place, name)), None)
 
 
 def _folders(place: Path) -> list[Path]:
