@@ -43,6 +43,10 @@ def _refusal(rule: str, others: Sequence[str]) -> str:
     )
 
 
+def _rule(name: str) -> str:
+    return "rule-based policy" if name == "rule" else f"rule-based {name}"
+
+
 def rule_refusals(
     system: str, variants: Mapping[str, Variant], listed: Sequence[str], rules: Collection[str]
 ) -> dict[str, str]:
@@ -52,7 +56,7 @@ def rule_refusals(
     """
     others = tuple(name for name in listed if variants[name].who not in rules)
     return {
-        name: _refusal(f"The rule-based {variant.who} of system={system}", others)
+        name: _refusal(f"The {_rule(variant.who)} of system={system}", others)
         for name, variant in variants.items()
         if variant.who in rules
     }
@@ -87,7 +91,7 @@ def without_rules(made: System[Any], records: Records, labels: Callable[[Reader]
 
 def _without_rules(made: System[Any], records: Records, labels: Callable[[Reader], SftExamples]) -> System[Any]:
     listed = tuple(name for name in made.listed if made.variants[name].who not in made.fixed)
-    reasons = {name: _refusal(f"The rule-based {name} of system={made.name}", listed) for name in made.fixed}
+    reasons = {name: _refusal(f"The {_rule(name)} of system={made.name}", listed) for name in made.fixed}
     refused = rule_refusals(made.name, made.variants, made.listed, made.fixed)
     fixed: Mapping[str, Callable[[], Policy]] = {name: partial(_raise, reason) for name, reason in reasons.items()}
     own = made.training

@@ -216,6 +216,10 @@ class Reporting(Generic[R]):
     judge: Callable[[Policy], dict[str, Any]] | None = None
     metric: str = "accuracy"
 
+    def chosen_by(self, select: str) -> str:
+        """Name the number that the best weights are chosen by: `metric` in the place of accuracy, else `select`."""
+        return self.metric if select == "accuracy" else select
+
 
 @dataclass(frozen=True)
 class GroundTruth(Generic[R]):

@@ -328,7 +328,8 @@ class RlConfig:
     micro_tokens: Count  # tokens per forward and backward pass; changes memory, not results
     max_grad_norm: Positive  # longer gradients are cut to this norm
     eval_every: Count  # updates
-    select: Literal["reward", "accuracy", "balanced_accuracy", "macro_f1"]  # of the best weights
+    # of the best weights; accuracy: of task=summary ROUGE-L
+    select: Literal["reward", "accuracy", "balanced_accuracy", "macro_f1"]
     save_every: Count  # updates between checkpoints; an evaluation always saves one
     eval_samples: Count  # validation samples an evaluation plays, at most
     patience: Count | None  # evaluations without a better one before stopping; null never stops early

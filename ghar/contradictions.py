@@ -43,6 +43,8 @@ def contradictions(c: Config) -> Iterator[str]:
         yield "trainer.rl.kl_target steers the weight trainer.rl.kl, which is 0: set it above 0, or kl_target=null."
     if rl.attempts > rl.episodes:
         yield f"trainer.rl.attempts={rl.attempts} is more than trainer.rl.episodes={rl.episodes}: lower the first."
+    if c.trainer.method == "plain" and c.task.name == "summary" and rl.select == "accuracy":
+        yield "trainer.method=plain measures no likeness of texts, which have one label: set trainer.rl.select=reward."
     yield from _rft_contradictions(c)
     if c.plan and c.trainer.method == "plain":
         yield "A plan is of the fast trainer: choose trainer.method=mappo, whose updates are those of plain."

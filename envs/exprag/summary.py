@@ -19,7 +19,7 @@ from ghar.envs.exprag.label_system import Experience, build_label_system, check_
 from ghar.envs.exprag.rows import text_row
 from ghar.envs.exprag.settings import Settings
 from ghar.envs.exprag.text_corpus import TextRoles, check_ranker, corpus_of_texts
-from ghar.envs.exprag.variants import MAIN
+from ghar.envs.exprag.variants import LABELS, MAIN
 from ghar.envs.real_patients import labels_teach
 from ghar.envs.records import Records
 from ghar.envs.rollout import Corpus
@@ -52,6 +52,8 @@ def build_summaries(records: Records, settings: Settings) -> System[SummarisedTe
         row=text_row,
     )
     made = build_label_system(records, settings, experience)
+    alone = replace(made.variants[LABELS], title="SFT on references, no experience")
+    made = made.adapt(lambda one: replace(one, variants={**one.variants, LABELS: alone}))
     if labels_teach(records):  # the rule writes what others have
         made = made.adapt(lambda one: _with_references(one, experience))
     return with_summaries(made, records.config.reward.eta, made.variants["direct"].spec)

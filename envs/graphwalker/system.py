@@ -125,6 +125,9 @@ def assemble(material: EncodedCases[Any], config: Config, reader: Reader) -> Sys
         embeddings = material.embeddings
         encoded = {name: tuple(map(float, embeddings.probabilities[row])) for name, row in embeddings.row_of.items()}
     exams = {exam.sample_id: exam for exam in everyone(material.splits)} if task.name == MEDQA else None
+    if exams is not None:
+        name = "scripted_zero_shot"
+        variants[name] = replace(variants[name], title=USUAL.replace("patients", "questions"))
     clinical = ClinicalNumbers(task, cast("Mapping[str, TextSample[ChoiceQuestion]] | None", exams))
     rows = SelectionRows(material, RULE, sum(patient.dropped > 0 for patient in walkers.patients.values()))
     weights = cache(lambda: rarity([patient.text for patient in walkers.candidates]).weights)

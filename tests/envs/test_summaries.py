@@ -19,10 +19,10 @@ from ghar.envs.play import play, stage_of
 from ghar.envs.records import Records
 from ghar.envs.summaries import cut_text, summary_numbers, written
 from ghar.envs.system import WORDS as READER
-from ghar.envs.system import build, words
+from ghar.envs.system import Reporting, build, words
 from ghar.episode import Act, Completion
 from ghar.errors import BadInput
-from ghar.launch.entry import load
+from ghar.launch.entry import check, load
 from ghar.metrics.answers import answer_verdicts, patients_verdict
 from ghar.metrics.texts import rouge, sari, tokens
 from tests.envs.exams import DISEASES, DRUGS, write_exam
@@ -253,6 +253,17 @@ def test_a_training_from_texts_to_a_report(tmp_path: Path) -> None:
     assert main["n"] == 2 and main["failures"] == 0 and 0 <= main["rouge_l"][0] <= 1 and 0 <= main["sari"][0] <= 1
     assert set(summary["policies"]) == {"label_sft", "ghar_rl"} and summary["trained_on"]["episodes"] == 4
     assert "rouge_l" in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_the_best_weights_on_texts_are_chosen_by_likeness(tmp_path: Path) -> None:
+    """All that were written have one label, so that by accuracy no update is ever better than none."""
+    config = config_of(tmp_path, "system=ghar")
+    assert config.trainer.rl.select == "accuracy"
+    assert build(Records(config)).report.chosen_by("accuracy") == "rouge_l"
+    assert build(Records(config)).report.chosen_by("reward") == "reward"
+    assert Reporting().chosen_by("accuracy") == "accuracy"
+    with pytest.raises(BadInput, match=r"which have one label: set trainer\.rl\.select=reward"):
+        check(["task=summary", "data=summary", "data.root=x", "kg.path=x", "trainer.method=plain"])
 
 
 @pytest.mark.parametrize("name", ["ghar", "exprag", "graphwalker", "comparators"])

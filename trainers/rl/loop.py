@@ -218,7 +218,7 @@ def _step(about: TrainingInputs, loop: _Loop, workers: Workers) -> tuple[dict[st
     if not _is_evaluated(loop.step, rl):
         return row, None
     numbers = _validate(about, loop, workers)
-    score = _score(numbers, rl.select)
+    score = _score(numbers, about.system.report.chosen_by(rl.select))
     loop.best, loop.waited = (score, 0) if score > loop.best else (loop.best, loop.waited + 1)
     return row | eval_metrics(numbers), score
 
