@@ -109,13 +109,13 @@ class NearestSummary:
     train: Sequence[Case[SummarisedText]]
 
     def __call__(self, act: Act) -> str:
-        """The first of equal ones."""
+        """The first of equal ones, "" where all texts are the patient's own or copies."""
         case: Case[SummarisedText] = act.facts["case"]
         vectorizer, matrix = self._index
-        likeness = (matrix @ vectorizer.transform([case.reads.source]).T).toarray()[:, 0]
-        own = case.reads.content
-        others = np.array([one.subject_id != case.subject_id and one.reads.content != own for one in self.train])
-        return self.train[int(np.where(others, likeness, -1.0).argmax())].reads.summary
+        near = (matrix @ vectorizer.transform([case.reads.source]).T).toarray()[:, 0]
+        own, ranked = case.reads.content, (self.train[i] for i in np.argsort(-near, kind="stable").tolist())
+        others = (one for one in ranked if one.subject_id != case.subject_id and one.reads.content != own)
+        return next((one.reads.summary for one in others), "")
 
     @cached_property
     def _index(self) -> tuple[Any, Any]:
@@ -143,7 +143,7 @@ def _with_summaries(made: System[Any], eta: float) -> System[Any]:
     reward, shaping, row = made.reward, made.training.shaping, made.report.row
 
     def likened(base_reward: EpisodeReward, episode: Episode, case: Case[SummarisedText]) -> EpisodeReward:
-        return with_likeness(base_reward, episode, likeness(written(episode), case.reads)["rouge_l"], eta)
+        return with_likeness(base_reward, episode, likeness(written(episode), case.reads)[METRIC], eta)
 
     if shaping is not None:
         shaped = shaping.reward

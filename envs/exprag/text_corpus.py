@@ -62,19 +62,16 @@ def kin_of(texts: Sequence[tuple[int, Hashable]]) -> list[int]:
 
     texts: subject and content of each.
     """
-    above: dict[int, int] = {}
-    first: dict[Hashable, int] = {}
+    from scipy.sparse import coo_matrix, csgraph
 
-    def lowest(subject: int) -> int:
-        while (other := above.get(subject, subject)) != subject:
-            subject = other
-        return subject
-
-    for subject, content in texts:
-        low, high = sorted((lowest(subject), lowest(first.setdefault(content, subject))))
-        if low < high:
-            above[high] = low
-    return [lowest(subject) for subject, _ in texts]
+    subjects, who = np.unique([subject for subject, _ in texts], return_inverse=True)
+    number: dict[Hashable, int] = {}
+    what = np.array([number.setdefault(content, len(number)) for _, content in texts]) + len(subjects)
+    size = len(subjects) + len(number)
+    graph = coo_matrix((np.ones(len(texts)), (who, what)), (size, size))  # of subjects and contents
+    _, group = csgraph.connected_components(graph, directed=False)
+    lowest = dict(zip(group[: len(subjects)][::-1].tolist(), subjects[::-1].tolist(), strict=True))  # the last one wins
+    return [lowest[one] for one in group[who].tolist()]
 
 
 def check_ranker(settings: Settings, noun: str) -> None:

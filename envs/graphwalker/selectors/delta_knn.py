@@ -2,9 +2,8 @@
 
 Delta[e, j] = p(true label of j | e) - p(true label of j), for training patients j of a fixed random subset and every e
 of it but j and others of its subject; of texts p is the geometric mean of the probabilities of the tokens of j's own
-summary. For a patient: of that subset the ten nearest by text embedding, ranked by their
-mean Delta on the other nine. Cost: about (size of the subset)^2 x
-labels, once: as large a subset as the prompts that all patients share allow.
+summary. For a patient: of that subset the ten nearest by text embedding, ranked by their mean Delta on the other nine.
+Cost: about (size of the subset)^2 x labels, once: as large a subset as the prompts that all patients share allow.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from ghar.envs.graphwalker.visits import WITHOUT_SERIES
 from ghar.envs.play import play, stage_of
 from ghar.envs.records import Records
 from ghar.envs.summaries import written
-from ghar.envs.system import WORDS, Reader, System, build, check_variants, variant_names
+from ghar.envs.system import WORDS, Reader, System, build, variant_names
 from ghar.episode import Act, Episode
 from ghar.errors import BadInput
 from ghar.launch.entry import check, load
@@ -33,6 +33,7 @@ from ghar.llm.models import load_backbone
 from ghar.llm.policy import FunctionPolicy
 from tests.envs.graphwalker.selectors.walks import HashScorer
 from tests.envs.kare.test_summary import rewrite
+from tests.envs.refusals import assert_refused
 from tests.envs.test_summaries import SHORT, write_texts
 
 OWN = (
@@ -338,11 +339,7 @@ def test_training_pairs_are_the_references(teacher: str, examples: bool, config:
 def test_rules_about_labels_are_refused_early_and_late(name: str, tmp_path: Path) -> None:
     refusal = f"Variant {name} of system=graphwalker .* choose scripted_semantic_emb, scripted_random_choice or"
     config = config_of(tmp_path, f"eval.variants=[{name}]")
-    with pytest.raises(BadInput, match=refusal):
-        check_variants(config)
-    system = build(Records(config))
-    with pytest.raises(BadInput, match=refusal):
-        system.variant(name)
+    system = assert_refused(config, name, refusal)
     assert set(system.variants) | set(system.refused) == set(variant_names(config) or ())
     assert system.listed[:3] == ("lead", "nearest", "graphwalker") and set(system.listed) <= set(system.variants)
     assert system.origin.credentialed == system.cases.test[0].credentialed and not system.origin.generated

@@ -24,7 +24,7 @@ from ghar.envs.kare.graph.considerations import QUESTIONS
 from ghar.envs.kare.mentions import MentionSample, NearestTexts
 from ghar.envs.play import play, stage_of
 from ghar.envs.records import Records
-from ghar.envs.system import WORDS, System, build, check_variants, variant_names
+from ghar.envs.system import WORDS, System, build
 from ghar.episode import Act
 from ghar.errors import BadInput
 from ghar.launch.entry import check, load
@@ -33,6 +33,7 @@ from ghar.llm.policy import FunctionPolicy
 from ghar.llm.scripted import ScriptedEngine
 from ghar.retrieval.encoders import HashingEncoder
 from tests.envs.exams import write_exam
+from tests.envs.refusals import assert_refused
 
 OWN = ("system=kare", "task=medqa", "data=medqa", "threads=1", "system.leiden_runs=2")
 PARTS = {"train": slice(0, 60), "dev": slice(60, 70), "test": slice(70, 80)}
@@ -231,12 +232,7 @@ def test_labels_alone_are_learned_from_a_rule_and_chains_from_an_expert(
 def test_variants_that_need_patients_are_refused_early_and_late(name: str, reason: str, tmp_path: Path) -> None:
     said = rf"Variant {name} of system=kare {reason}.*task=medqa has none: choose others \(kare, "
     config = config_of(tmp_path, f"eval.variants=[{name}]")
-    with pytest.raises(BadInput, match=said):
-        check_variants(config)
-    system = build(Records(config))
-    with pytest.raises(BadInput, match=said):
-        system.variant(name)
-    assert set(system.variants) | set(system.refused) <= set(variant_names(config) or ())
+    system = assert_refused(config, name, said)
     assert name not in system.listed and system.listed[0] == "usual" and system.report.baselines is None
 
 

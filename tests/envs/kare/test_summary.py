@@ -25,7 +25,7 @@ from ghar.envs.kare.summary import CLINICAL_TEXT, summary_inputs, summary_splits
 from ghar.envs.play import play, stage_of
 from ghar.envs.records import Records
 from ghar.envs.summaries import written
-from ghar.envs.system import WORDS, System, build, check_variants, variant_names
+from ghar.envs.system import WORDS, System, build
 from ghar.episode import Act, Episode
 from ghar.errors import BadInput
 from ghar.launch.entry import check, load
@@ -34,6 +34,7 @@ from ghar.llm.policy import FunctionPolicy
 from ghar.llm.scripted import ScriptedEngine
 from ghar.retrieval.encoders import HashingEncoder
 from tests.envs.exams import write_exam
+from tests.envs.refusals import assert_refused
 from tests.envs.test_summaries import SHORT, write_texts
 
 OWN = ("system=kare", "task=summary", "data=summary", "threads=1", "system.leiden_runs=2")
@@ -260,12 +261,7 @@ def test_variants_that_need_patients_or_labels_are_refused_early_and_late(
 ) -> None:
     refusal = rf"Variant {name} of system=kare {reason}.*task=summary has none: choose others \(kare, zero_shot"
     config = config_of(tmp_path, f"eval.variants=[{name}]")
-    with pytest.raises(BadInput, match=refusal):
-        check_variants(config)
-    system = build(Records(config))
-    with pytest.raises(BadInput, match=refusal):
-        system.variant(name)
-    assert set(system.variants) | set(system.refused) <= set(variant_names(config) or ())
+    system = assert_refused(config, name, refusal)
     assert system.listed[:4] == ("lead", "nearest", "kare", "backbone") and set(system.listed) <= set(system.variants)
 
 
