@@ -11,13 +11,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from typing import TypeVar
 
-from ghar.envs.ehr_rag.ether import EventPassage
+from ghar.envs.ehr_rag.ether import RowPassage
 
 ROW = re.compile(r"^\[[^\]\n]*\] \w+ - ")  # time and type
 AMOUNT = re.compile(r" \(value: ([^()]*)\)$")
 VALUES = re.compile(r"\[[^\]]*\] (-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?= |;|$)")  # of a trajectory
 APART = "; "
+P = TypeVar("P", bound=RowPassage)
 STEPS = {1: "up", -1: "down", 0: "same"}
 
 
@@ -61,14 +63,15 @@ def rows_text(rows: Sequence[str], brief: bool) -> str:
     return APART.join(reversed(dict.fromkeys(brief_row(row) for row in reversed(rows))))
 
 
-def _stamp(row: str) -> str:
-    """The time that a row begins with."""
-    return row.partition("]")[0]
+def _stamp(row: str) -> tuple[int, str]:
+    """The time that a row begins with, or of a sentence of a text its number."""
+    stamp = row.partition("]")[0]
+    return len(stamp), stamp
 
 
-def merge(old: Iterable[EventPassage], new: Iterable[EventPassage]) -> tuple[EventPassage, ...]:
+def merge(old: Iterable[P], new: Iterable[P]) -> tuple[P, ...]:
     """Eq. 5 of EHR-RAG: all different passages in the order of time; of one found twice the better score stays."""
-    best: dict[int, EventPassage] = {}
+    best: dict[int, P] = {}
     for passage in (*old, *new):
         if passage.ident not in best or passage.score > best[passage.ident].score:
             best[passage.ident] = passage
@@ -76,8 +79,8 @@ def merge(old: Iterable[EventPassage], new: Iterable[EventPassage]) -> tuple[Eve
 
 
 def fit(
-    passages: Sequence[EventPassage],
-    indicators: Sequence[EventPassage],
+    passages: Sequence[RowPassage],
+    indicators: Sequence[RowPassage],
     *,
     rows: int,
     tokens: int,

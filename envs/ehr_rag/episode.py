@@ -23,7 +23,7 @@ from typing import Any, Literal
 from ghar.data.tasks.cards import TaskCard
 from ghar.envs.case import Case
 from ghar.envs.ehr_rag.context import APART, PromptContext, fit, merge
-from ghar.envs.ehr_rag.ether import EventPassage, EventQuery, View
+from ghar.envs.ehr_rag.ether import EventQuery, RowPassage, View
 from ghar.envs.ehr_rag.event_replies import MOST_WORDS, parse_items, parse_label_number, parse_move, parse_search
 from ghar.envs.generators import together
 from ghar.envs.rollout import Corpus
@@ -39,7 +39,7 @@ AGENTS = ("top", "low")
 ROLES = ("indicators", "refine", "support", "oppose", "weigh", "predict", "react")
 VIEW_OF: Mapping[str, View] = {"direct": "newest", "rag": "similar", "uniform": "uniform", "rule": "frequent"}
 NOTHING = "(nothing)"
-Passages = tuple[EventPassage, ...]
+Passages = tuple[RowPassage, ...]
 
 
 @dataclass(frozen=True)
@@ -57,13 +57,18 @@ class EventReading:
     card: TaskCard
     gold: Gold = field(default_factory=dict, repr=False)
 
+    @property
+    def asked_at(self) -> str:
+        """The prediction time, as prompts and reports show it."""
+        return f"{self.prediction_time:%Y-%m-%d %H:%M:%S}"
+
 
 @dataclass(frozen=True)
 class EhrRagSpec:
     """iterations: retrievals a path. chunks: kept a query. coarse, keep: indicators before and after reranking.
     whole: chunks of a single-pass baseline. rows, tokens: budget of evidence in a prompt."""
 
-    prompts: Literal["full", "compact"]
+    prompts: Literal["full", "compact", "questions", "summaries"]
     method: Method
     iterations: int
     chunks: int
@@ -93,22 +98,28 @@ class EventPrediction(Prediction):
 
 
 class EhrRagEpisodes:
-    """Makes episodes of one method. count: tokens of a text, for the budget."""
+    """Makes episodes of one method. count: tokens of a text, for the budget.
+
+    What cases read has a `place` in the corpus, a `card`, and `asked_at`, when it is asked: `EventReading`, and of
+    texts `ghar.envs.ehr_rag.texts`.
+    """
+
+    roles: tuple[str, ...] = ROLES  # that have a prompt
 
     def __init__(self, spec: EhrRagSpec, count: Callable[[str], int]):
         self.spec = spec
         self.count = count
         self.brief = spec.prompts == "compact"
-        self.templates = load_prompts("ghar.envs.ehr_rag", spec.prompts, ROLES)
+        self.templates = load_prompts("ghar.envs.ehr_rag", spec.prompts, self.roles)
 
-    def episode(self, case: Case[EventReading]) -> EpisodeGenerator:
+    def episode(self, case: Case[Any]) -> EpisodeGenerator:
         """The predicted label and everything that was looked up."""
         method = self.spec.method
         if method in VIEW_OF:
             return self._single_pass(case, VIEW_OF[method])
         return self._react(case) if method == "react" else self._ehr_rag(case)
 
-    def _ehr_rag(self, case: Case[EventReading]) -> EpisodeGenerator:
+    def _ehr_rag(self, case: Case[Any]) -> EpisodeGenerator:
         card, lookups = case.reads.card, []
         numbers: Passages = () if self.spec.method == "no_ether" else (yield from self._indicators(case, lookups))
         if self.spec.method == "no_der":
@@ -124,7 +135,7 @@ class EhrRagEpisodes:
         label = yield from self._label(case, "weigh", fused, numbers, lookups, **arguments)  # Eq. 8
         return _prediction(label, lookups, arguments)
 
-    def _indicators(self, case: Case[EventReading], lookups: list[Lookup]) -> Generator[Any, Any, Passages]:
+    def _indicators(self, case: Case[Any], lookups: list[Lookup]) -> Generator[Any, Any, Passages]:
         """Coarse selection by name, then the model's choice; all where there are no more than it may keep.
 
         A reply that names none of them counts as a format error, and the ones most like the question stand in.
@@ -148,7 +159,7 @@ class EhrRagEpisodes:
 
     def _path(
         self,
-        case: Case[EventReading],
+        case: Case[Any],
         side: Literal["support", "oppose"],
         query: str,
         numbers: Passages,
@@ -160,7 +171,7 @@ class EhrRagEpisodes:
         return evidence, reply.value
 
     def _air(
-        self, case: Case[EventReading], path: str, query: str, lookups: list[Lookup]
+        self, case: Case[Any], path: str, query: str, lookups: list[Lookup]
     ) -> Generator[Any, Any, Passages]:
         """Retrieve, and search on until the model says ENOUGH, repeats itself, or has had its searches (Eqs. 4, 5)."""
         spec, asked = self.spec, [query]
@@ -181,7 +192,7 @@ class EhrRagEpisodes:
             lookups.append(Lookup(path, step, asked[-1], retrieval.passages))
         return evidence
 
-    def _single_pass(self, case: Case[EventReading], view: View) -> EpisodeGenerator:
+    def _single_pass(self, case: Case[Any], view: View) -> EpisodeGenerator:
         spec, query = self.spec, case.reads.card.description
         most = spec.rows if view in ("newest", "frequent") else spec.whole
         retrieval = yield EventQuery(query, top_n=most, place=case.reads.place, view=view)
@@ -189,7 +200,7 @@ class EhrRagEpisodes:
         label = yield from self._label(case, "predict", retrieval.passages, (), lookups)
         return _prediction(label, lookups)
 
-    def _react(self, case: Case[EventReading]) -> EpisodeGenerator:
+    def _react(self, case: Case[Any]) -> EpisodeGenerator:
         spec, lookups, asked = self.spec, [], []
         evidence: Passages = ()
         answers = tuple(f"Answer: {label}" for label in range(len(case.reads.card.meanings)))
@@ -213,28 +224,34 @@ class EhrRagEpisodes:
 
     def _label(
         self,
-        case: Case[EventReading],
+        case: Case[Any],
         role: str,
         evidence: Passages,
         numbers: Passages,
         lookups: list[Lookup],
         **fields: Any,
     ) -> Generator[Any, Any, int | None]:
-        n, context = len(case.reads.card.meanings), self._fit(evidence, numbers)
-        step = self.spec.iterations
         asked = tuple(dict.fromkeys(lookup.query for lookup in lookups if lookup.path != "numbers"))
-        reply = yield self._act(
-            case, "top", role, context, step, parse=lambda t: parse_label_number(t, n), asked=asked,
+        reply = yield self._decide(case, role, self._fit(evidence, numbers), asked, **fields)
+        return self.label_of(reply)
+
+    def label_of(self, reply: Reply) -> int | None:
+        """The label that a deciding reply names."""
+        return reply.value
+
+    def _decide(self, case: Case[Any], role: str, context: PromptContext, asked: tuple[str, ...], **fields: Any) -> Act:
+        n = len(case.reads.card.meanings)
+        return self._act(
+            case, "top", role, context, self.spec.iterations, parse=lambda t: parse_label_number(t, n), asked=asked,
             options=Options(tuple(map(str, range(n))), head="Answer:"), **fields,
         )  # fmt: skip
-        return reply.value
 
     def _fit(self, evidence: Passages, numbers: Passages) -> PromptContext:
         spec = self.spec
         return fit(evidence, numbers, rows=spec.rows, tokens=spec.tokens, count=self.count, brief=self.brief)
 
     def _act(
-        self, case: Case[EventReading], agent: str, role: str, context: PromptContext, step: int, *,
+        self, case: Case[Any], agent: str, role: str, context: PromptContext, step: int, *,
         parse: Any = as_text, asked: tuple[str, ...] = (), path: str = "", names: Any = (),
         options: Options | None = None, **fields: Any,
     ) -> Act:  # fmt: skip
@@ -246,7 +263,7 @@ class EhrRagEpisodes:
         prompt = template.render(
             title=card.title, category=card.category, description=card.description, definition=card.definition,
             numbers=card.numbers, positive=card.positive, negative="0", kind=card.kind, advice=card.advice,
-            time=f"{case.reads.prediction_time:%Y-%m-%d %H:%M:%S}", patient=case.text or NOTHING,
+            time=case.reads.asked_at, patient=case.text or NOTHING,
             indicators=context.numbers or unread, evidence=context.text or NOTHING,
             queries=(APART if self.brief else "\n").join(asked) or no_search, **fields,
         )  # fmt: skip
@@ -255,10 +272,10 @@ class EhrRagEpisodes:
         return Act(agent, role, prompt, (), template.max_tokens, step, parse, facts, options)
 
 
-def ehr_rag_scene(episodes: EhrRagEpisodes, corpus: Corpus, cases: Sequence[Case[EventReading]], eta: float) -> Scene:
+def ehr_rag_scene(episodes: EhrRagEpisodes, corpus: Corpus, cases: Sequence[Case[Any]], eta: float) -> Scene:
     """EHR-RAG on `cases` for the views (Gymnasium, PettingZoo, RLlib); eta: weight of the outcome."""
 
-    def reward(episode: Episode, case: Case[EventReading]) -> EpisodeReward:
+    def reward(episode: Episode, case: Case[Any]) -> EpisodeReward:
         return score_outcome(episode, case.label, eta)
 
     return Scene("EHR-RAG", AGENTS, ROLES, cases, episodes.episode, corpus, reward)

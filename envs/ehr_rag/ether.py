@@ -53,17 +53,23 @@ class EventQuery(Retrieve):
 
 
 @dataclass(frozen=True)
-class EventPassage(Passage):
+class RowPassage(Passage):
     """A chunk or the trajectory of an indicator: kind is the view it was found by, partition the place of its case,
     ident the chunk or the indicator.
 
     numbers: of its rows in the record, ascending; none for a trajectory. rows: in words, or the one line of a
-    trajectory. codes: of its rows, or the indicator's name. first, last: times of its first and last event.
+    trajectory. codes: of its rows, or the indicator's name.
     """
 
     numbers: tuple[int, ...]
     rows: tuple[str, ...]
     codes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class EventPassage(RowPassage):
+    """The same of events. first, last: times of its first and last event."""
+
     first: datetime
     last: datetime
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ghar.config import Config
+from ghar.data.tasks.summary_files import SummarisedText
 from ghar.envs.case import Case
 from ghar.envs.ehr_rag.episode import EventReading
 from ghar.envs.play import play, stage_of
@@ -40,5 +41,8 @@ def label_examples(system: System[EventReading], config: Config, epochs: int) ->
 
 
 def _right_reply(act: Act) -> str:
-    """The label's number, as the rule writes it."""
-    return f"{act.facts['case'].label}" if act.facts["shown"].brief else f"Answer: {act.facts['case'].label}"
+    """The label's number, as the rule writes it, or the summary by a clinician."""
+    case = act.facts["case"]
+    if isinstance(case.reads, SummarisedText):
+        return case.reads.summary
+    return f"{case.label}" if act.facts["shown"].brief else f"Answer: {case.label}"

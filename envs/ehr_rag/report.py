@@ -15,6 +15,7 @@ from ghar.metrics.traces import shorten
 Row = Mapping[str, Any]
 TITLES = {"ehr_rag": "EHR-RAG"}
 PATHS = {"numbers": "measurements", "support": "for the outcome", "oppose": "against the outcome", "": "the question"}
+PATHS_OF_TEXTS = {"support": "for", "oppose": "against", "": "the question"}
 TICKS = {-3650: "10 years", -1095: "3 years", -365: "1 year", -90: "90 days", -30: "30 days", -7: "7 days",
          -1: "1 day", 0: "0"}  # fmt: skip
 LEVELS = ("rag", "ehr_rag", "scripted_rag", "scripted")  # Fig. 2's methods without training samples, and their rules
@@ -51,15 +52,18 @@ def _content(episodes: Mapping[str, Iterable[Row]], summary: Mapping[str, Any]) 
     candidates.sort(key=lambda pair: -_worth(pair[1]))  # stable: first method, first patient
     name, row = candidates[0]
     policies = summary.get("policies") or {}
+    timed = "prediction_time" in row  # texts have no times
+    paths = PATHS if timed else PATHS_OF_TEXTS
     answers = [
         (other, each["prediction"], each["correct"])
         for other, some in rows.items() for each in some if each["sample_id"] == row["sample_id"]
     ]  # fmt: skip
     return {
         "policy": name, "sample_id": row["sample_id"], "patient": shorten(row["patient"]), "label": row["label"],
-        "prediction_time": row["prediction_time"], "lookups": [_describe_lookup(lookup) for lookup in row["found"]],
-        "arguments": {PATHS[side]: shorten(argument) for side, argument in row["arguments"].items()},
-        "answers": answers, "timeline": _timeline(row), "shots": shots,
+        "prediction_time": row.get("prediction_time"),
+        "lookups": [_describe_lookup(lookup, paths) for lookup in row["found"]],
+        "arguments": {paths[side]: shorten(argument) for side, argument in row["arguments"].items()},
+        "answers": answers, "timeline": _timeline(row) if timed else None, "shots": shots,
         "class_f1": {method: numbers.get("class_f1") or {} for method, numbers in policies.items()},
         "errors": {method: numbers.get("errors") or {} for method, numbers in policies.items()},
     }  # fmt: skip
@@ -71,13 +75,13 @@ def _worth(row: Row) -> int:
     return 2 * bool(row["arguments"]) + len(used) + bool(row["correct"])
 
 
-def _describe_lookup(lookup: Row) -> dict[str, Any]:
+def _describe_lookup(lookup: Row, paths: Mapping[str, str]) -> dict[str, Any]:
     passages = [
         {**passage, "lines": _lines(passage),
-         "used": {PATHS[side]: lines for side, lines in passage["used"].items()}}
+         "used": {paths[side]: lines for side, lines in passage["used"].items()}}
         for passage in lookup["passages"]
     ]  # fmt: skip
-    return {**lookup, "path": PATHS[lookup["path"]], "color": COLORS[lookup["path"]], "passages": passages}
+    return {**lookup, "path": paths[lookup["path"]], "color": COLORS[lookup["path"]], "passages": passages}
 
 
 def _lines(passage: Row) -> list[tuple[str, bool]]:

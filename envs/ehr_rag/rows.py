@@ -10,7 +10,7 @@ from typing import Any
 from ghar.envs.case import Case
 from ghar.envs.ehr_rag.context import PromptContext
 from ghar.envs.ehr_rag.episode import EventPrediction, EventReading, Lookup
-from ghar.envs.ehr_rag.ether import EventPassage
+from ghar.envs.ehr_rag.ether import EventPassage, RowPassage
 from ghar.envs.ehr_rag.evidence_recall import by_step, recall_numbers, recalls
 from ghar.envs.system import Variant
 from ghar.episode import Act, Episode, Passage
@@ -28,18 +28,26 @@ def event_row(episode: Episode, case: Case[EventReading], variant: Variant) -> d
 
     Where the rows that tell are known: `evidence`, the share found of each, and `evidence_by_step`, the recall after
     each look-up."""
-    prediction = episode.prediction if isinstance(episode.prediction, EventPrediction) else EventPrediction(None)
-    rows = case.reads.gold
-    gold = {"evidence": recalls(rows, prediction.lookups), "evidence_by_step": by_step(rows, prediction.lookups)}
-    context = _find_last_context(episode)
+    rows, lookups = case.reads.gold, _prediction(episode).lookups
+    gold = {"evidence": recalls(rows, lookups), "evidence_by_step": by_step(rows, lookups)}
+    timed = {"prediction_time": case.reads.asked_at}
+    return (gold if rows else {}) | timed | text_row(episode, case, variant)
+
+
+def text_row(episode: Episode, case: Case[Any], variant: Variant) -> dict[str, Any]:
+    """`found` and `arguments` of a row about a text, in which nothing has a time."""
+    prediction, context = _prediction(episode), _find_last_context(episode)
     return {
-        **(gold if rows else {}),
-        "prediction_time": f"{case.reads.prediction_time:{SECOND}}",
         "retrieved": bool(prediction.lookups),
         "iterations": len(prediction.lookups),
         "found": [_lookup(lookup, prediction.arguments, context) for lookup in prediction.lookups],
         "arguments": dict(prediction.arguments),
     }
+
+
+def _prediction(episode: Episode) -> EventPrediction:
+    prediction = episode.prediction
+    return prediction if isinstance(prediction, EventPrediction) else EventPrediction(None)
 
 
 def _find_last_context(episode: Episode) -> PromptContext:
@@ -48,7 +56,7 @@ def _find_last_context(episode: Episode) -> PromptContext:
     return acts[-1].facts["shown"] if acts else PromptContext({})
 
 
-def fitted(passage: EventPassage, context: PromptContext) -> list[int]:
+def fitted(passage: RowPassage, context: PromptContext) -> list[int]:
     """The places of a passage's lines that a prompt shows; the others did not fit into its budget."""
     if not passage.numbers:  # a trajectory
         return [0] if (passage.codes[0], passage.text) in context.indicators else []
@@ -57,7 +65,7 @@ def fitted(passage: EventPassage, context: PromptContext) -> list[int]:
 
 def shows(act: Act, passage: Passage) -> bool:
     """Whether a prompt shows a line of a passage: rows of several stand in it by time, in brief ones by name."""
-    assert isinstance(passage, EventPassage)
+    assert isinstance(passage, RowPassage)
     return bool(fitted(passage, act.facts["shown"]))
 
 
@@ -66,23 +74,26 @@ def _lookup(lookup: Lookup, arguments: Mapping[str, str], context: PromptContext
     return {"path": lookup.path, "step": lookup.step, "query": lookup.query, "passages": passages}
 
 
-def _passage(passage: EventPassage, arguments: Mapping[str, str], context: PromptContext) -> dict[str, Any]:
+def _passage(passage: RowPassage, arguments: Mapping[str, str], context: PromptContext) -> dict[str, Any]:
     used = {side: used_lines(passage, argument) for side, argument in arguments.items()}
+    timed = isinstance(passage, EventPassage)
     return {
         "kind": passage.kind,
         "ident": passage.ident,
         "score": passage.score,
-        "first": f"{passage.first:{SECOND}}",
-        "last": f"{passage.last:{SECOND}}",
+        **({"first": f"{passage.first:{SECOND}}", "last": f"{passage.last:{SECOND}}"} if timed else {}),
         "text": passage.text,
         "fitted": fitted(passage, context),
         "used": {side: lines for side, lines in used.items() if lines},
     }
 
 
-def used_lines(passage: EventPassage, argument: str) -> list[str]:
-    """The lines of a passage that an argument names: their description stands in it, letter by letter but for case."""
+def used_lines(passage: RowPassage, argument: str) -> list[str]:
+    """The lines of a passage that an argument names: their description stands in it, letter by letter but for case, or
+    of a sentence of a text its number in brackets."""
     text = argument.casefold()
+    if not isinstance(passage, EventPassage):
+        return [line for line in passage.rows if f"{line.partition(']')[0]}]" in argument]
     return [line for line in passage.rows if (name := _name(line)) and name.casefold() in text]
 
 

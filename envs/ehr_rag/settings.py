@@ -17,6 +17,7 @@ class Settings:
     iterations: Count = 3  # retrievals a path
     chunk_rows: Count = 100  # rows of a chunk
     chunk_overlap: Natural = 5  # and how many of them the next one repeats
+    sentences: Count = 2  # of a piece, where a text stands for the record (task=medqa, task=summary)
     candidates: Count = 100  # chunks by similarity
     chunks: Count = 5  # kept a query
     alpha: Fraction = 0.75  # of Eq. 3: similarity against time

@@ -10,10 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from ghar.config import Config
 from ghar.data.stay_records import stay_records
+from ghar.data.tasks.question_files import MEDQA
+from ghar.data.tasks.summary_files import SUMMARY
 from ghar.envs.case import Case
 from ghar.envs.ehr_rag.baselines import LINEAR, Regressions
 from ghar.envs.ehr_rag.cases import EventCases, event_cases
@@ -27,6 +29,14 @@ from ghar.envs.ehr_rag.rule import RuleReader
 from ghar.envs.ehr_rag.rule_fit import RecordFeatures, fit_features, read_features
 from ghar.envs.ehr_rag.settings import Settings
 from ghar.envs.ehr_rag.stores import EventLookups, Stores, clock_for, open_stores
+from ghar.envs.ehr_rag.texts import (
+    QuestionEpisodes,
+    SummaryEpisodes,
+    build_texts,
+    text_refusals,
+    text_variant_names,
+)
+from ghar.envs.ehr_rag.variants import MAIN, METHODS, READER, linear, variants
 from ghar.envs.records import Records
 from ghar.envs.system import WORDS, GroundTruth, Reader, Reporting, System, Training, Variant
 from ghar.envs.worlds.histories.truth import LongTruth
@@ -36,14 +46,6 @@ from ghar.llm.policy import Policy
 from ghar.rewards.compose import EpisodeReward
 from ghar.rewards.outcome import score_outcome
 
-METHODS: tuple[Method, ...] = get_args(Method)
-TITLES: Mapping[Method, str] = {
-    "ehr_rag": "EHR-RAG", "no_ether": "without ETHER", "no_air": "without AIR", "no_der": "without DER",
-    "direct": "newest rows", "rag": "similar chunks", "uniform": "random chunks", "rule": "frequent codes",
-    "react": "ReAct",
-}  # fmt: skip
-MAIN = "ehr_rag"
-READER = "reader"  # the fixed rule
 SEARCHING = ("rag", "no_ether", "react")  # methods that look for chunks of all events
 REHEARSED = {"direct": 0.2, "rag": 0.2, "no_der": 0.2}  # they predict, which `MAIN` never does: small models unlearn it
 FOLDS = 5  # of training patients
@@ -53,6 +55,8 @@ EXAMPLES = 50  # patients whose records the demo's tokenizer is made from
 def build(records: Records, settings: Settings) -> System[EventReading]:
     """EHR-RAG on the task of `records`. BadInput as `event_cases` and `load_encoder` raise it, and
     for vectors of patients where a record is a hospital stay's."""
+    if records.texts_alone:
+        return build_texts(records, settings)
     config = records.config
     stays = stay_records(records.charted, Path(config.data.cache) / "cohorts")
     if settings.embeddings is not None and stays.record_of_visit is not None:
@@ -62,7 +66,7 @@ def build(records: Records, settings: Settings) -> System[EventReading]:
         )
     cases = event_cases(records, stays, clock_for(config.data.leakage, config.task.name))
     played = ("ehr_rag", "ehr_rag_sft", "ehr_rag_base", LABELS, "direct", "rag", "uniform", "rule", "react")
-    listed = (*played, USUAL, *_linear(settings))
+    listed = (*played, USUAL, *linear(settings))
     names = config.eval.variants or listed
     rehearsed = REHEARSED if config.env.prompts == "compact" else {}
     asked = (*names, *rehearsed)
@@ -114,35 +118,22 @@ def build(records: Records, settings: Settings) -> System[EventReading]:
 
 
 def variant_names(config: Config, settings: Settings) -> tuple[str, ...]:
-    """List the variants that `build` makes."""
+    """List the variants that `build` makes or refuses."""
+    if config.task.name in (MEDQA, SUMMARY):
+        return text_variant_names(config.task.name == SUMMARY, config.task.name, settings)
     return tuple(variants(settings))
+
+
+def refused_variants(config: Config, settings: Settings) -> Mapping[str, str]:
+    """Map the variants that texts cannot be asked about to the sentence that refuses them."""
+    texts = config.task.name in (MEDQA, SUMMARY)
+    return text_refusals(config.task.name == SUMMARY, settings) if texts else {}
 
 
 def role_names(config: Config, settings: Settings) -> tuple[str, ...]:
     """List the roles of the system that `build` makes."""
-    return ROLES
-
-
-def variants(settings: Settings) -> dict[str, Variant]:
-    """Every method by the trained model and by the fixed rule, the method before RL and before the warm-up, label-only
-    SFT, and the usual answer and regressions, which ask no one."""
-    all_variants = [Variant(name, TITLES[name], name) for name in METHODS]
-    all_variants += [
-        Variant("ehr_rag_sft", "after SFT", MAIN, "sft"),
-        Variant("ehr_rag_base", "before training", MAIN, "base"),
-    ]
-    all_variants += [
-        Variant("scripted" if name == MAIN else f"scripted_{name}", f"Rule, {TITLES[name]}", name, READER)
-        for name in METHODS
-    ]
-    all_variants.append(Variant(LABELS, "Label-only SFT, newest rows", "direct", LABELS))
-    all_variants.append(Variant(USUAL, "Usual answer", USUAL, ""))
-    all_variants += [Variant(name, f"Regression on {name}", name, "") for name in _linear(settings)]
-    return {variant.name: variant for variant in all_variants}
-
-
-def _linear(settings: Settings) -> tuple[str, ...]:
-    return LINEAR if settings.embeddings is not None else LINEAR[:1]
+    kinds = {MEDQA: QuestionEpisodes, SUMMARY: SummaryEpisodes}
+    return kinds.get(config.task.name, EhrRagEpisodes).roles
 
 
 def outcome(eta: float, settings: Settings, episode: Episode, case: Case[EventReading]) -> EpisodeReward:

@@ -236,10 +236,10 @@ def test_the_pairs_of_sft_are_texts_and_their_references(tmp_path: Path) -> None
     assert reply.startswith("A patient with ") and reply not in prompt
 
 
-def test_a_system_that_writes_no_text_refuses(tmp_path: Path) -> None:
-    others = "choose system=ghar, kare, exprag, graphwalker or comparators"
+def test_tables_of_patients_are_refused_where_there_are_texts_alone(tmp_path: Path) -> None:
+    others = "choose system=ghar, kare, exprag, graphwalker, ehr_rag or comparators"
     with pytest.raises(BadInput, match=f"task=summary has texts alone: {others}"):
-        build(Records(config_of(tmp_path, "system=ehr_rag")))
+        Records(config_of(tmp_path, "system=ehr_rag")).require_patients()
 
 
 @pytest.mark.slow

@@ -1,0 +1,228 @@
+"""EHR-RAG on questions and on texts to be summarised: the text is the record that is searched, and no answer is in it."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections import Counter
+from math import log, sqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ghar.config import Config
+from ghar.data.sections import sentences
+from ghar.envs.ehr_rag.context import rows_text
+from ghar.envs.ehr_rag.ether import EventQuery, RowPassage
+from ghar.envs.ehr_rag.rows import used_lines
+from ghar.envs.ehr_rag.text_pieces import TextPieces, TextRecord, fit_words
+from ghar.envs.play import play, stage_of
+from ghar.envs.records import Records
+from ghar.envs.summaries import written
+from ghar.envs.system import WORDS, System, build
+from ghar.episode import Act, Episode
+from ghar.errors import BadInput
+from ghar.kg.names import FILLERS
+from ghar.launch.entry import load
+from ghar.retrieval.sparse import words
+from tests.envs.exams import write_exam
+from tests.envs.refusals import assert_refused
+from tests.envs.test_summaries import SHORT, write_texts
+
+LIST = st.lists(st.sampled_from(["fever", "cough", "rash", "fever and cough", "no rash", "the", "pain on walking"]))
+ROLES = ["refine"] * 4 + ["support", "oppose", "weigh"]
+
+
+def config_of(folder: Path, task: str, *overrides: str) -> Config:
+    root = write_exam(folder)[0] if task == "medqa" else write_texts(folder / "bhc.csv")
+    return load(["system=ehr_rag", f"task={task}", f"data={task}", f"data.root={root}", "threads=1", *overrides])
+
+
+def played(system: System[Any], config: Config, name: str) -> list[Episode]:
+    variant = system.variant(name)
+    return play(stage_of(system, variant, config), system.cases.test, system.fixed[variant.who](), seed=0, title="")
+
+
+def acts(episode: Episode) -> list[Act]:
+    return [record.effect for record in episode.trace if isinstance(record.effect, Act)]
+
+
+def cosines(pieces: list[str], train: list[str], query: str) -> list[float]:
+    """TF-IDF by its definition (smoothed, as scikit-learn has it), one word at a time."""
+    telling = [[word for word in words(text) if word not in FILLERS] for text in train]
+    known = sorted({word for text in telling for word in text})
+    idf = {word: log((1 + len(train)) / (1 + sum(word in text for text in telling))) + 1 for word in known}
+
+    def vector(text: str) -> dict[str, float]:
+        weights = {word: n * idf[word] for word, n in Counter(words(text)).items() if word in idf}
+        length = sqrt(sum(value * value for value in weights.values())) or 1.0
+        return {word: value / length for word, value in weights.items()}
+
+    asked = vector(query)
+    return [sum(value * asked.get(word, 0.0) for word, value in vector(piece).items()) for piece in pieces]
+
+
+@settings(max_examples=40, deadline=None)
+@given(LIST.filter(bool), st.integers(1, 3), st.integers(1, 4), st.sampled_from(["fever at night", "rash", "pain"]))
+def test_pieces_are_ranked_by_the_words_of_the_training_texts(rows: list[str], size: int, most: int, query: str) -> None:
+    train = ["fever and cough for days", "no rash", "pain on walking, fever"]
+    corpus = TextPieces({3: TextRecord(tuple(rows), 1)}, lambda: fit_words(train), size, seed=0)
+    found = corpus.retrieve([EventQuery(query, None, most, place=3, view="chunks")])[0].passages
+    pieces = [" ".join(rows[i : i + size]) for i in range(0, len(rows), size)]
+    expected = cosines(pieces, train, query)
+    order = sorted(range(len(pieces)), key=lambda i: (-round(expected[i], 5), i))[:most]
+    assert [passage.ident for passage in found] == order
+    np.testing.assert_allclose([passage.score for passage in found], [round(expected[i], 5) for i in order], atol=1.1e-5)
+    for passage in found:
+        assert isinstance(passage, RowPassage)
+        assert [rows[i] for i in passage.numbers] == [line.partition("] ")[2] for line in passage.rows]
+        assert passage.rows[0].startswith(f"[{passage.ident * size + 1}]")
+
+
+def test_random_pieces_and_the_last_sentences_need_no_encoder() -> None:
+    def refuse() -> Any:
+        raise AssertionError("asked for")
+
+    corpus = TextPieces({0: TextRecord(tuple("abcdefgh"), 5), 1: TextRecord((), 6)}, refuse, 2, seed=1)
+    last, drawn, again, none = corpus.retrieve([
+        EventQuery("q", None, 3, place=0, view="newest"), EventQuery("q", None, 2, place=0, view="uniform"),
+        EventQuery("other", None, 2, place=0, view="uniform"), EventQuery("q", None, 2, place=1, view="newest"),
+    ])  # fmt: skip
+    assert last.text == "[6] f\n[7] g\n[8] h" and not none.passages
+    assert len(drawn.passages) == 2 and drawn == again
+
+
+def test_a_corpus_travels_without_its_encoder() -> None:
+    corpus = TextPieces({0: TextRecord(("a fever", "a rash"), 1)}, FitOnce(), 1, seed=0)
+    query = EventQuery("rash", None, 1, place=0, view="similar")
+    before = corpus.retrieve([query])
+    assert pickle.loads(pickle.dumps(corpus)).retrieve([query]) == before and before[0].text == "[2] a rash"
+
+
+class FitOnce:
+    """A loader that can be sent, unlike a lambda."""
+
+    def __call__(self) -> Any:
+        return fit_words(["a fever", "a rash"])
+
+
+def test_sentences_stand_by_their_numbers_and_arguments_name_them_so() -> None:
+    assert rows_text(["[10] later", "[2] earlier"], False) == "[2] earlier\n[10] later"
+    passage = RowPassage("", "chunks", 0, 1.0, 0, (0, 1), ("[1] a fever", "[11] a rash"), ("", ""))
+    assert used_lines(passage, "As [11] has it") == ["[11] a rash"]
+
+
+@pytest.mark.parametrize("task", ["medqa", "summary"])
+def test_two_paths_search_the_text_and_argue(tmp_path: Path, task: str) -> None:
+    config = config_of(tmp_path, task, "task.max_test=2")
+    system = build(Records(config))
+    for episode, case in zip(played(system, config, "scripted"), system.cases.test, strict=True):
+        turns = acts(episode)
+        assert sorted(act.role for act in turns) == sorted(ROLES) and turns[-1].role == "weigh"
+        for act in turns:
+            assert "{" not in act.prompt and "[1] " in act.prompt
+        first = case.reads.source.split("\n")[0] if task == "summary" else case.text.split(". ")[0]
+        assert f"[1] {first}" in turns[-1].prompt
+    assert {act.role for act in turns} <= set(system.roles)
+
+
+def test_a_text_is_searched_whole_however_little_of_it_a_report_shows(tmp_path: Path) -> None:
+    config = config_of(tmp_path, "summary", "env.history_tokens=3", "task.max_test=1")
+    system = build(Records(config))
+    (episode,), case = played(system, config, "scripted"), system.cases.test[0]
+    assert len(case.text.split()) <= 3 and case.reads.source.rsplit(". ", 1)[1] in acts(episode)[-1].prompt
+    assert written(episode).split("\n") == sentences(case.reads.source)
+
+
+@pytest.mark.parametrize("task", ["medqa", "summary"])
+def test_no_prompt_depends_on_the_answers(tmp_path: Path, task: str) -> None:
+    config = config_of(tmp_path, task, "task.max_test=4", "task.split_seed=1")
+
+    def prompts() -> list[list[str]]:
+        return [[act.prompt for act in acts(episode)] for episode in played(build(Records(config)), config, "scripted")]
+
+    before, path = prompts(), Path(str(config.data.root))
+    if task == "summary":
+        path.write_text(path.read_text().replace("A patient with", "Somebody with"))
+        assert prompts() == before
+        return
+    # the answers decide the split, so the cases are compared by their text
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps(row | {"answer_idx": "A"}) + "\n" for row in rows))
+    system = build(Records(config))
+    of_text = {case.text: [act.prompt for act in acts(episode)]
+               for case, episode in zip(system.cases.test, played(system, config, "scripted"), strict=True)}  # fmt: skip
+    old = {turns[0].partition("Question:\n")[2]: turns for turns in before}
+    same = [turns for turns in of_text.values() if turns[0].partition("Question:\n")[2] in old]
+    assert all(turns == old[turns[0].partition("Question:\n")[2]] for turns in same)
+
+
+def test_the_rule_answers_by_what_the_case_names(tmp_path: Path) -> None:
+    path = tmp_path / "exam.jsonl"
+    options = {"A": "Gout of the toe", "B": "Asthma", "C": "Scurvy", "D": "Malaria"}
+    rows = [
+        {"question": f"A man of {i} years. The toe is red from gout. What is it?", "options": options, "answer_idx": "A"}
+        for i in range(20, 40)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = load(["system=ehr_rag", "task=medqa", "data=medqa", f"data.root={path}", "threads=1", "task.max_test=1"])
+    system = build(Records(config))
+    (episode,) = played(system, config, "scripted")
+    assert episode.prediction.label == 0
+    row = system.report.row(episode, system.cases.test[0], system.variant("scripted"))
+    assert row["arguments"]["support"] == "[2] The toe is red from gout."
+    used = [passage["used"] for lookup in row["found"] for passage in lookup["passages"]]
+    assert {"support": ["[2] The toe is red from gout."]} in used and "prediction_time" not in row
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "sentence"),
+    [
+        ("medqa", "no_ether", "no_ether of system=ehr_rag ranks without times"),
+        ("medqa", "scripted_rule", "most frequent codes"),
+        ("medqa", "counts", "counts codes of patients"),
+        ("summary", "react", "ends with the number of a label: choose lead|ends with the number of a label: choose"),
+        ("summary", "usual", "usual label"),
+    ],
+)
+def test_what_texts_lack_is_refused(tmp_path: Path, task: str, name: str, sentence: str) -> None:
+    assert_refused(config_of(tmp_path, task, f"eval.variants=[{name}]"), name, sentence)
+
+
+def test_vectors_of_patients_are_refused(tmp_path: Path) -> None:
+    config = config_of(tmp_path, "medqa", "system.embeddings=x.npz", "eval.variants=[embeddings]")
+    with pytest.raises(BadInput, match="texts have none: leave it out"):
+        build(Records(config))
+
+
+def test_label_only_sft_and_the_warm_up_learn_what_is_right(tmp_path: Path) -> None:
+    system = build(Records(config_of(tmp_path, "medqa", "task.max_train=5")))
+    pairs = system.training.stages["label_sft"](WORDS).train
+    assert [pair.reply for pair in pairs] == [f"Answer: {case.label}" for case in system.cases.train]
+    assert all("numbers 0, 1, 2, 3" in pair.prompt for pair in pairs)
+    texts = build(Records(config_of(tmp_path, "summary", "task.max_train=4", "task.max_valid=2")))
+    assert texts.training.examples is not None
+    examples = texts.training.examples(WORDS)
+    last = [example for example in examples.train if example.prompt.startswith("You summarise")]
+    assert sorted(example.reply for example in last) == sorted(case.reads.summary for case in texts.cases.train)
+    assert len(examples.train) == len(ROLES) * 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["medqa", "summary"])
+def test_a_training_from_texts_to_a_report(tmp_path: Path, task: str) -> None:
+    from ghar.trainers.recipe import train  # brings torch
+
+    names = "usual,label_sft,ehr_rag_sft,ehr_rag,scripted" if task == "medqa" else "lead,ehr_rag_sft,ehr_rag,scripted"
+    short = [key for key in SHORT if not key.startswith("system.")]
+    config = config_of(tmp_path, task, *short, "system.tokens=60", f"eval.variants=[{names}]",
+                       f"run_dir={tmp_path / 'run'}", f"data.cache={tmp_path / 'cache'}")  # fmt: skip
+    train(config)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert set(summary["policies"]) == set(names.split(","))
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "which sentences each argument names by number" in page and "[1] " in page
