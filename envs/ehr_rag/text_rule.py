@@ -91,9 +91,9 @@ def _longest(rows: list[str], most: int) -> list[str]:
 
 def _scores(act: Act) -> list[float]:
     """Of each option, the share of its words that stand in the sentences that are shown."""
-    shown = _words(" ".join(_rows(act)))
+    case_words = _words(" ".join(_rows(act)))
     options = [_words(meaning) for meaning in _card(act).meanings]
-    return [len(option & shown) / max(len(option), 1) for option in options]
+    return [len(option & case_words) / max(len(option), 1) for option in options]
 
 
 def _query(text: str) -> str:

@@ -56,8 +56,8 @@ OF_LABELS = {  # methods and variants that need labels, which summaries lack
 }
 OF_PATIENTS = {"counts": "counts codes of patients", "embeddings": "reads vectors of patients"}
 TITLES = {"direct": "last sentences", "rag": "similar pieces", "uniform": "random pieces"}
-FOUND = "complaints, findings, diagnoses and treatment of the patient"
-NOT_FOUND = "what is denied, absent, normal, ruled out or stopped"
+FINDINGS = "complaints, findings, diagnoses and treatment of the patient"
+ABSENCES = "what is denied, absent, normal, ruled out or stopped"
 
 
 @dataclass(frozen=True)
@@ -244,10 +244,10 @@ class TextPlayer:
 def _reading(place: int, sample: TextSample[Any], question: str) -> QuestionReading | SummaryReading:
     text = sample.text
     if isinstance(text, SummarisedText):
-        card = TaskCard("Summary", "Clinical texts", question, FOUND, NOT_FOUND, (WRITTEN,), "")
+        card = TaskCard("Summary", "Clinical texts", question, FINDINGS, ABSENCES, (WRITTEN,), "")
         return SummaryReading(text.text_id, text.source, text.summary, place, card)
     asked, options = sentences(text.text)[-1], "; ".join(text.options)
-    factual, counterfactual = f"findings that speak for one of these: {options}", f"{NOT_FOUND}: {asked}"
+    factual, counterfactual = f"findings that speak for one of these: {options}", f"{ABSENCES}: {asked}"
     return QuestionReading(
         place, TaskCard("Examination question", "Examinations", asked, factual, counterfactual, text.options, "")
     )
