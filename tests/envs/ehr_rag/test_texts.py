@@ -1,4 +1,4 @@
-"""EHR-RAG on questions and on texts to be summarised: the text is the record that is searched, and no answer is in it."""
+"""EHR-RAG on questions and on texts to be summarised: the text is the record that is searched, without its answer."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def cosines(pieces: list[str], train: list[str], query: str) -> list[float]:
 
 @settings(max_examples=40, deadline=None)
 @given(LIST.filter(bool), st.integers(1, 3), st.integers(1, 4), st.sampled_from(["fever at night", "rash", "pain"]))
-def test_pieces_are_ranked_by_the_words_of_the_training_texts(rows: list[str], size: int, most: int, query: str) -> None:
+def test_pieces_are_ranked_by_the_words_of_training_texts(rows: list[str], size: int, most: int, query: str) -> None:
     train = ["fever and cough for days", "no rash", "pain on walking, fever"]
     corpus = TextPieces({3: TextRecord(tuple(rows), 1)}, lambda: fit_words(train), size, seed=0)
     found = corpus.retrieve([EventQuery(query, None, most, place=3, view="chunks")])[0].passages
@@ -76,7 +76,8 @@ def test_pieces_are_ranked_by_the_words_of_the_training_texts(rows: list[str], s
     expected = cosines(pieces, train, query)
     order = sorted(range(len(pieces)), key=lambda i: (-round(expected[i], 5), i))[:most]
     assert [passage.ident for passage in found] == order
-    np.testing.assert_allclose([passage.score for passage in found], [round(expected[i], 5) for i in order], atol=1.1e-5)
+    scores = [passage.score for passage in found]
+    np.testing.assert_allclose(scores, [round(expected[i], 5) for i in order], atol=1.1e-5)
     for passage in found:
         assert isinstance(passage, RowPassage)
         assert [rows[i] for i in passage.numbers] == [line.partition("] ")[2] for line in passage.rows]
@@ -140,7 +141,7 @@ def test_a_text_is_searched_whole_however_little_of_it_a_report_shows(tmp_path: 
 
 @pytest.mark.parametrize("task", ["medqa", "summary"])
 def test_no_prompt_depends_on_the_answers(tmp_path: Path, task: str) -> None:
-    config = config_of(tmp_path, task, "task.max_test=4", "task.split_seed=1")
+    config = config_of(tmp_path, task, "task.max_test=40", "task.split_seed=1")
 
     def prompts() -> list[list[str]]:
         return [[act.prompt for act in acts(episode)] for episode in played(build(Records(config)), config, "scripted")]
@@ -153,21 +154,17 @@ def test_no_prompt_depends_on_the_answers(tmp_path: Path, task: str) -> None:
     # the answers decide the split, so the cases are compared by their text
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     path.write_text("".join(json.dumps(row | {"answer_idx": "A"}) + "\n" for row in rows))
-    system = build(Records(config))
-    of_text = {case.text: [act.prompt for act in acts(episode)]
-               for case, episode in zip(system.cases.test, played(system, config, "scripted"), strict=True)}  # fmt: skip
-    old = {turns[0].partition("Question:\n")[2]: turns for turns in before}
-    same = [turns for turns in of_text.values() if turns[0].partition("Question:\n")[2] in old]
-    assert all(turns == old[turns[0].partition("Question:\n")[2]] for turns in same)
+    after = [[act.prompt for act in acts(episode)] for episode in played(build(Records(config)), config, "scripted")]
+    old = {turns[0]: turns for turns in before}
+    same = [turns for turns in after if turns[0] in old]
+    assert same and all(turns == old[turns[0]] for turns in same)
 
 
 def test_the_rule_answers_by_what_the_case_names(tmp_path: Path) -> None:
     path = tmp_path / "exam.jsonl"
     options = {"A": "Gout of the toe", "B": "Asthma", "C": "Scurvy", "D": "Malaria"}
-    rows = [
-        {"question": f"A man of {i} years. The toe is red from gout. What is it?", "options": options, "answer_idx": "A"}
-        for i in range(20, 40)
-    ]
+    stem = "The toe is red from gout. What is it?"
+    rows = [{"question": f"A man of {i} years. {stem}", "options": options, "answer_idx": "A"} for i in range(20, 40)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     config = load(["system=ehr_rag", "task=medqa", "data=medqa", f"data.root={path}", "threads=1", "task.max_test=1"])
     system = build(Records(config))
