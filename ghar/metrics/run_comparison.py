@@ -17,11 +17,12 @@ from ghar.metrics.curves import evaluation
 from ghar.metrics.health import HealthVerdict, verdicts
 from ghar.metrics.runfolder import RunFolder, write_whole
 from ghar.metrics.seeds import seeds_and_patients
-from ghar.metrics.style import pages
+from ghar.metrics.style import ACCURACY, metric_of, metric_title, pages, samples_of, subjects_of
 from ghar.sections import leaves
 
 FREE = ("seed", "run_dir", "threads", "resume", "plan", "keep_last", "data.cache")  # of seeds of one configuration
-COLUMNS = {"accuracy": "Accuracy", "macro_f1": "Macro-F1", "auroc": "AUROC", "reward": "Reward", "tokens": "Tokens"}
+CLASSES = {"accuracy": "Accuracy", "macro_f1": "Macro-F1", "auroc": "AUROC"}
+COSTS = {"reward": "Reward", "tokens": "Tokens"}
 RESAMPLES = 1000
 
 
@@ -45,6 +46,11 @@ class RunSummary:
         return (self.summary.get("titles") or {}).get(self.main, self.main)
 
     @property
+    def metric(self) -> str:
+        """The key of its main number."""
+        return metric_of(self.summary)
+
+    @property
     def numbers(self) -> Mapping[str, Any]:
         return self.summary["policies"][self.main]
 
@@ -57,13 +63,17 @@ def write_several(folders: Sequence[Path], target: Path, kept: Callable[[Path], 
     runs = [_read(folder, kept(folder) or {}) for folder in folders]
     differing = _differing(runs)
     grouped = _groups(runs)
+    metric = runs[0].metric if len({run.metric for run in runs}) == 1 else ACCURACY
+    columns = _columns(runs, metric)
     content = {
         "runs": runs,
-        "columns": COLUMNS,
-        "cells": [[_cell(run.numbers.get(key)) for key in COLUMNS] for run in runs],
+        "columns": columns,
+        "cells": [[_cell(run.numbers.get(key)) for key in columns] for run in runs],
         "differing": [(key, [str(run.config.get(key)) for run in runs]) for key in differing],
-        "groups": [_over_seeds(group) for group in grouped if len(group) > 1],
-        "charts": _charts(runs),
+        "groups": [_over_seeds(group, metric) for group in grouped if len(group) > 1],
+        "metric": _title(metric),
+        "subjects": _subjects(runs),
+        "charts": _charts(runs, metric),
         "generated": all(run.summary.get("generated") for run in runs),
         "alike": len({(run.summary.get("task") or {}).get("name") for run in runs}) == 1,
     }
@@ -99,29 +109,53 @@ def _groups(runs: Sequence[RunSummary]) -> list[list[RunSummary]]:
     return [list(group.values()) for group in groups.values()]
 
 
-def _over_seeds(group: Sequence[RunSummary]) -> tuple[str, int, str]:
-    """(names, seeds, accuracy with its interval over seeds and patients)."""
+def _score(row: Mapping[str, Any], metric: str) -> float:
+    return float(row["correct"] if metric == ACCURACY else row["likeness"][metric])
+
+
+def _columns(runs: Sequence[RunSummary], metric: str) -> dict[str, str]:
+    """{number: title}: of classes, or with another main metric this one, the systems' own ones and accuracy."""
+    if metric == ACCURACY:
+        return CLASSES | COSTS
+    own = (name for run in runs for name in run.numbers.get("own_metrics") or ())
+    return {name: _title(name) for name in dict.fromkeys((metric, *own, ACCURACY))} | COSTS
+
+
+def _subjects(runs: Sequence[RunSummary]) -> str:
+    """Whom intervals draw."""
+    return " or ".join(dict.fromkeys(subjects_of(samples_of(run.summary)) for run in runs))
+
+
+def _title(metric: str) -> str:
+    """A metric at the head of a column."""
+    return CLASSES.get(metric) or metric_title(metric)
+
+
+def _over_seeds(group: Sequence[RunSummary], metric: str) -> tuple[str, int, str]:
+    """(names, seeds, the main metric with its interval over seeds and patients)."""
     rows = [list(run.folder.episodes(run.main)) for run in group]
-    right = [[float(row["correct"]) for row in some] for some in rows]
+    right = [[_score(row, metric) for row in some] for some in rows]
     who = [[row.get("subject_id", row["sample_id"]) for row in some] for some in rows]
     interval = seeds_and_patients(right, who, resamples=RESAMPLES)
     seeds = len({run.config.get("seed") for run in group})
     return ", ".join(run.name for run in group), seeds, _text(interval.as_list())
 
 
-def _charts(runs: Sequence[RunSummary]) -> list[tuple[str, str]]:
-    """Accuracy of every run, and their learning curves in one picture."""
+def _charts(runs: Sequence[RunSummary], metric: str) -> list[tuple[str, str]]:
+    """The main metric of every run, and their learning curves in one picture."""
+    title, subjects = _title(metric), _subjects(runs)
+    word = title.lower() if metric == ACCURACY else title
     colors = [PALETTE[i % len(PALETTE)] for i in range(len(runs))]
-    scored = [(run, color) for run, color in zip(runs, colors, strict=True) if _cell(run.numbers.get("accuracy"))]
-    dots = [Dot(run.name, *run.numbers["accuracy"], color=color) for run, color in scored]
-    charts = [("Accuracy on the test patients", dot_chart("Accuracy", dots, x_label="accuracy"))] if dots else []
+    scored = [(run, color) for run, color in zip(runs, colors, strict=True) if _cell(run.numbers.get(metric))]
+    dots = [Dot(run.name, *run.numbers[metric], color=color) for run, color in scored]
+    charts = [(f"{title} on the test {subjects}", dot_chart(title, dots, x_label=word))] if dots else []
     lines = []
     for run, color in zip(runs, colors, strict=True):
-        for line in evaluation(run.folder.metrics(), {"accuracy": "accuracy"}):
+        for line in evaluation(run.folder.metrics(), {metric: word}):
             lines.append(Line(run.name, line.x, line.y, color))
     if lines:
-        drawn = line_chart("Validation accuracy", lines, x_label="PPO update", y_label="accuracy")
-        charts.append(("Validation accuracy", drawn))
+        drawn = line_chart(f"Validation {word}", lines, x_label="PPO update", y_label=word)
+        charts.append((f"Validation {word}", drawn))
     return charts
 
 

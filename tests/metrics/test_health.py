@@ -128,6 +128,25 @@ def test_several_runs_stand_side_by_side(tmp_path: Path) -> None:
         write_several([tmp_path], tmp_path / "none.html", kept_config)
 
 
+def test_runs_on_texts_are_compared_by_likeness(tmp_path: Path) -> None:
+    """All texts that were written are right, so that by accuracy runs on texts are the same."""
+    folders = []
+    for seed in (0, 1):
+        likeness = {"likeness": {"rouge_l": 0.25 + 0.5 * seed}}
+        rows = {name: [row | likeness for row in make_rows(name, 40, seed)] for name in HABITS}
+        run = build_run(tmp_path / f"seed{seed}", rows)
+        run.write_config(f"seed: {seed}\n")
+        summary = run.summary()
+        assert summary is not None
+        for numbers in summary["policies"].values():
+            numbers |= {"rouge_l": [0.25, 0.2, 0.3], "own_metrics": {"rouge_l": 40}}
+        run.write_summary(summary | {"metric": "rouge_l", "task": {"name": "summary", "samples": "texts"}})
+        folders.append(run.path)
+    page = write_several(folders, tmp_path / "runs.html", kept_config).read_text()
+    assert '<th scope="col">ROUGE-L</th><th scope="col">Accuracy</th>' in page
+    assert "ROUGE-L on the test patients" in page and "seed0, seed1</th><td>2</td><td>0.500 [" in page
+
+
 def test_a_run_of_before_is_compared_under_the_keys_of_today(tmp_path: Path) -> None:
     """Two runs of one configuration, one kept in the keys of 28c2b18: one group, and no key that differs."""
     folders = []
