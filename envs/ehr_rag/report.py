@@ -32,7 +32,8 @@ def sections(run: RunFolder, summary: Mapping[str, Any]) -> list[ReportSection]:
     shown_as = {name: titles.get(name, name) for name in [*names, *(summary.get("policies") or {})]}
     labels = (summary.get("task") or {}).get("labels") or []
     html = render_section("ghar.envs.ehr_rag", "report.html", shown_as=shown_as, labels=labels, **content)
-    return [ReportSection("Events looked up", html)]
+    of_text = content["policy"] is not None and content["prediction_time"] is None
+    return [ReportSection("Sentences looked up" if of_text else "Events looked up", html)]
 
 
 def _content(episodes: Mapping[str, Iterable[Row]], summary: Mapping[str, Any]) -> dict[str, Any] | None:

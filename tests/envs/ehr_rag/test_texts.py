@@ -222,4 +222,4 @@ def test_a_training_from_texts_to_a_report(tmp_path: Path, task: str) -> None:
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert set(summary["policies"]) == set(names.split(","))
     page = (tmp_path / "run" / "report.html").read_text()
-    assert "which sentences each argument names by number" in page and "[1] " in page
+    assert "Sentences looked up" in page and "which sentences each argument names by number" in page and "[1] " in page
