@@ -218,8 +218,8 @@ class Records:
         if self.texts_alone:
             raise BadInput(
                 f"system={self.config.system.name} reads codes, visits or events of patients, and "
-                f"task={self.config.task.name} has texts alone: choose system=ghar, kare, exprag, graphwalker or "
-                "comparators."
+                f"task={self.config.task.name} has texts alone: choose system=ghar, kare, exprag, graphwalker, "
+                "comparators or baselines."
             )
 
     def provenance(self, *parts: Cohort | Notes) -> Provenance:

@@ -237,7 +237,7 @@ def test_the_pairs_of_sft_are_texts_and_their_references(tmp_path: Path) -> None
 
 
 def test_a_system_that_writes_no_text_refuses(tmp_path: Path) -> None:
-    others = "choose system=ghar, kare, exprag, graphwalker or comparators"
+    others = "choose system=ghar, kare, exprag, graphwalker, comparators or baselines"
     with pytest.raises(BadInput, match=f"task=summary has texts alone: {others}"):
         build(Records(config_of(tmp_path, "system=ehr_rag")))
 
