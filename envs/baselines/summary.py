@@ -62,7 +62,8 @@ def _central(train: tuple[Case[SummarisedText], ...], length: int) -> Policy:
 
 @dataclass(frozen=True, eq=False)
 class CentralSentences:
-    """Copies the sentences of a text that are nearest its centroid, in their order, in at most `length` words.
+    """Copies the different sentences of a text that are nearest their centroid, in their order, in at most `length`
+    words.
 
     vectorizer: TF-IDF, document frequencies over training texts.
     """
@@ -77,7 +78,7 @@ class CentralSentences:
 
     def extract(self, text: str) -> str:
         """The nearest sentence first, each that still fits; the first words of the nearest where none fits."""
-        pieces = sentences(text)
+        pieces = list(dict.fromkeys(sentences(text)))  # talk repeats "okay"
         if not pieces:
             return ""
         vectors = self.vectorizer.transform(pieces)

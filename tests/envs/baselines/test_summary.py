@@ -52,15 +52,15 @@ def texts_of(system: System, config: Config, name: str) -> list[str]:
 
 @given(LINES, st.integers(1, 12))
 def test_the_most_central_sentences_by_a_slow_sum(lines: list[list[str]], length: int) -> None:
-    """Each sentence's mean likeness to all sentences, itself too, is its likeness to their centroid."""
-    pieces = [" ".join(line) for line in lines]
+    """Each different sentence's mean likeness to all of them, itself too, is its likeness to their centroid."""
+    pieces = list(dict.fromkeys(" ".join(line) for line in lines))
     vectors = [VECTORIZER.transform([piece]).toarray()[0] for piece in pieces]
     near = [sum(float(a @ b) for b in vectors) for a in vectors]
     kept, words = [], 0
     for i in sorted(range(len(near)), key=lambda i: (-round(near[i], 9), i)):
-        if words + len(lines[i]) <= length:
-            kept, words = [*kept, i], words + len(lines[i])
-    found = CentralSentences(VECTORIZER, length).extract("\n".join(pieces))
+        if words + len(pieces[i].split()) <= length:
+            kept, words = [*kept, i], words + len(pieces[i].split())
+    found = CentralSentences(VECTORIZER, length).extract("\n".join(map(" ".join, lines)))
     assert len(found.split()) <= length and found
     if kept and len({round(value, 9) for value in near}) == len(near):  # equal ones may differ in the last bit
         assert found.split("\n") == [pieces[i] for i in sorted(kept)]
