@@ -95,8 +95,8 @@ class FittedBaseline:
         if sample.sample_id not in answers:
             self.answer(self._together(sample), name)
         shares = answers[sample.sample_id]
-        known = None if name in self.without_shares else tuple(shares.tolist())
-        return Prediction(int(shares.argmax()), probabilities=known)
+        probabilities = None if name in self.without_shares else tuple(shares.tolist())
+        return Prediction(int(shares.argmax()), probabilities=probabilities)
 
     def answer(self, samples: Sequence[Any], name: str) -> None:
         """Keep a baseline's answers to many samples, which are quicker together."""
