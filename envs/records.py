@@ -219,7 +219,7 @@ class Records:
             raise BadInput(
                 f"system={self.config.system.name} reads codes, visits or events of patients, and "
                 f"task={self.config.task.name} has texts alone: choose system=ghar, kare, exprag, graphwalker, "
-                "ehr_rag or comparators."
+                "ehr_rag, comparators or baselines."
             )
 
     def provenance(self, *parts: Cohort | Notes) -> Provenance:

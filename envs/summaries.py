@@ -26,7 +26,7 @@ from ghar.llm.policy import FunctionPolicy
 from ghar.metrics.bootstrap import mean_interval
 from ghar.metrics.policy import policy_summary
 from ghar.metrics.rows import Row, patients_of
-from ghar.retrieval.sparse import words as words_of
+from ghar.retrieval.matching import fit_tfidf
 from ghar.rewards.compose import EpisodeReward
 from ghar.rewards.outcome import with_likeness
 
@@ -119,18 +119,18 @@ class NearestSummary:
 
     @cached_property
     def _index(self) -> tuple[Any, Any]:
-        from sklearn.feature_extraction.text import TfidfVectorizer
-
-        options: dict[str, Any] = {"analyzer": words_of}  # scikit-learn's types allow no function
-        vectorizer = TfidfVectorizer(**options)
-        return vectorizer, vectorizer.fit_transform(case.reads.source for case in self.train)
+        return fit_tfidf(case.reads.source for case in self.train)
 
 
 def _with_lead(made: System[Any], direct: object) -> System[Any]:
-    counts = [len(case.reads.summary.split()) for case in made.cases.train]
-    length = sum(counts) // max(1, len(counts))
+    length = reference_length(made.cases.train)
     variant = Variant(LEAD, f"First {length} words of the text", direct, LEAD)
     return made.with_trivial(variant, FunctionPolicy(partial(_lead, length)))
+
+
+def reference_length(train: Sequence[Case[SummarisedText]]) -> int:
+    """Compute the mean number of words of the references, rounded down."""
+    return sum(len(case.reads.summary.split()) for case in train) // max(1, len(train))
 
 
 def _lead(length: int, act: Act) -> str:

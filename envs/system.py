@@ -303,6 +303,11 @@ class System(Generic[R]):
         """The variant that the teacher plays in the warm-up."""
         return self.training.teacher_variant or self.variants[self.main]
 
+    @property
+    def is_trainable(self) -> bool:
+        """Whether a language model answers the main variant."""
+        return bool(self.agents) and self.asks_model(self.variants[self.main])
+
     def asks_model(self, variant: Variant) -> bool:
         """Whether a language model answers it, and not a rule or no one."""
         return variant.who in STAGES or variant.who in self.training.stages

@@ -115,15 +115,15 @@ def _hours(seconds: float | None) -> str:
 def make_plan(config: Config, gpus: tuple[int, Device] | None = None) -> Plan:
     """The plan of a training, here or on so many GPUs that are not here, which are not timed.
 
-    BadInput where the model's shape cannot be read, or the system has no agents.
+    BadInput where the model's shape cannot be read, or the system has no agents that learn.
     """
     shape = shape_of(config)
     if shape is None:
         raise BadInput(f"model.path={config.model.path} has no configuration that can be read: correct the path.")
     records = Records(config)
     built = systems.build(records)
-    if not built.agents:
-        raise BadInput(f"system {built.name} has no agents, so there is nothing to train and to plan.")
+    if not built.is_trainable:
+        raise BadInput(f"system {built.name} has no agents that learn, so there is nothing to train and to plan.")
     reader = reader_without_weights(config, shape)
     system = table_of(built, records).read_by(reader)
     counted, variants = probe(system, config, shape), probe_variants(system, config, shape)

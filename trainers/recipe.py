@@ -225,10 +225,10 @@ def _format_row(row: Mapping[str, Any], names: Mapping[str, str]) -> str:
 
 
 def require_agents(system: System[Any]) -> None:
-    """BadInput for a system in which no one acts, such as the baselines."""
-    if not system.agents:
+    """BadInput for a system whose main variant no language model answers, such as the baselines."""
+    if not system.is_trainable:
         raise BadInput(
-            f"system {system.name} has no agents, so there is nothing to train: start launch/evaluate.py "
+            f"system {system.name} has no agents that learn, so there is nothing to train: start launch/evaluate.py "
             f"system={system.name}, which fits it, or put it into launch/compare.py."
         )
 

@@ -11,6 +11,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from ghar.data.cohort import Sample, Visit
+from ghar.data.tasks.splits import Labelled
 from ghar.envs.baselines.notes import EarlierNotes
 from ghar.envs.baselines.settings import Settings
 from ghar.envs.baselines.stay_lengths import DAY, StayLengths
@@ -25,9 +26,19 @@ class BaselineModel(Protocol):
     @property
     def about(self) -> Mapping[str, Any]: ...
 
-    def __call__(self, samples: Sequence[Sample]) -> np.ndarray:
+    def __call__(self, samples: Sequence[Any]) -> np.ndarray:
         """f64[samples, classes]: label probabilities."""
         ...
+
+
+class LabelledData(Protocol):
+    """Training labels, i64[train], of so many classes."""
+
+    @property
+    def labels(self) -> np.ndarray: ...
+
+    @property
+    def classes(self) -> int: ...
 
 
 class CodeEvidence(Protocol):
@@ -65,7 +76,7 @@ class TrainingData:
         return likelihood(model(self.valid), labels_of(self.valid))
 
 
-def labels_of(samples: Sequence[Sample]) -> np.ndarray:
+def labels_of(samples: Sequence[Labelled]) -> np.ndarray:
     """i64[samples]"""
     return np.array([sample.label for sample in samples], dtype=np.int64)
 

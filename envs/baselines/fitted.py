@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from ghar.data.cohort import Sample
 from ghar.data.tasks.splits import Splits
 from ghar.envs.baselines.evidence import fit_boosting_evidence, fit_severities_evidence
 from ghar.envs.baselines.features import BaselineModel, TrainingData
@@ -63,36 +63,47 @@ NAMED: Mapping[str, Callable[[TrainingData], BaselineModel]] = {**NOTED, "retain
 EVERY: Mapping[str, Callable[[TrainingData], BaselineModel]] = {**FITS, **EVIDENCED, **NAMED}
 
 
+def fit_visits(data: TrainingData, name: str) -> BaselineModel:
+    """Fit a baseline of visits. Where training samples have one label only, all are the usual one."""
+    alone = len(set(data.labels.tolist())) == 1
+    return (fit_usual if alone else EVERY[name])(data)
+
+
 @dataclass(frozen=True, eq=False)
 class FittedBaseline:
-    """Fits to `data`, and answers each of `splits` as a whole. Only samples of `data` teach, whatever is asked."""
+    """Fits to `data`, and answers each of `splits` as a whole. Only samples of `data` teach, whatever is asked.
 
-    data: TrainingData
-    splits: Splits[Sample]
+    fit: a baseline by name, given `data`. without_shares: names of those that know a label and no probability.
+    """
+
+    data: Any
+    splits: Splits[Any]
+    fit: Callable[[Any, str], BaselineModel] = fit_visits
+    without_shares: tuple[str, ...] = ()
     _models: dict[str, BaselineModel] = field(default_factory=dict, repr=False)
     _answers: dict[str, dict[str, np.ndarray]] = field(default_factory=dict, repr=False)
 
     def model(self, name: str) -> BaselineModel:
-        """The fitted baseline. Where training samples have one label only, all are the usual one."""
+        """The fitted baseline."""
         if name not in self._models:
-            alone = len(set(self.data.labels.tolist())) == 1
-            self._models[name] = (fit_usual if alone else EVERY[name])(self.data)
+            self._models[name] = self.fit(self.data, name)
         return self._models[name]
 
-    def predict(self, sample: Sample, name: str) -> Prediction:
+    def predict(self, sample: Any, name: str) -> Prediction:
         """The most probable label, the first of equals."""
         answers = self._answers.setdefault(name, {})
         if sample.sample_id not in answers:
             self.answer(self._together(sample), name)
         shares = answers[sample.sample_id]
-        return Prediction(int(shares.argmax()), probabilities=tuple(shares.tolist()))
+        probabilities = None if name in self.without_shares else tuple(shares.tolist())
+        return Prediction(int(shares.argmax()), probabilities=probabilities)
 
-    def answer(self, samples: Sequence[Sample], name: str) -> None:
+    def answer(self, samples: Sequence[Any], name: str) -> None:
         """Keep a baseline's answers to many samples, which are quicker together."""
         answers, shares = self._answers.setdefault(name, {}), self.model(name)(samples)
         answers |= {sample.sample_id: row for sample, row in zip(samples, shares, strict=True)}
 
-    def _together(self, sample: Sample) -> Sequence[Sample]:
+    def _together(self, sample: Any) -> Sequence[Any]:
         """The split that a sample is in."""
         for part in (self.splits.test, self.splits.valid, self.splits.train):
             if any(other.sample_id == sample.sample_id for other in part):

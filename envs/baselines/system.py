@@ -1,28 +1,32 @@
-"""The discriminative baselines as a system: the samples of any task of visits, and variants that ask no one."""
+"""The baselines as a system: on the samples of any task of visits, on examination questions (exam.py), or on clinical
+texts to be summarised (summary.py). Its variants ask no language model."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from ghar.config import Config
 from ghar.data.cohort import Sample, Task
+from ghar.data.tasks.question_files import MEDQA
 from ghar.data.tasks.splits import Splits
+from ghar.data.tasks.summary_files import SUMMARY
 from ghar.data.views.visits import visit_lists
 from ghar.envs.baselines.evidence import GraphEvidence
+from ghar.envs.baselines.exam import EXAM_FITS, build_exam
 from ghar.envs.baselines.features import TrainingData
 from ghar.envs.baselines.fitted import EVERY, EVIDENCED, FITS, FittedBaseline
+from ghar.envs.baselines.fitted_system import fitted_system
 from ghar.envs.baselines.notes import EarlierNotes
 from ghar.envs.baselines.settings import Settings
 from ghar.envs.baselines.stay_lengths import StayLengths, read_lengths
+from ghar.envs.baselines.summary import SENTENCES, SUMMARY_ROLES, build_summaries
 from ghar.envs.case import Case
 from ghar.envs.records import Records
-from ghar.envs.system import Reporting, System, Variant, words
-from ghar.episode import Episode, EpisodeGenerator, Evidence, Retrieve
-from ghar.llm.policy import Policy
-from ghar.rewards.compose import EpisodeReward
-from ghar.rewards.outcome import score_outcome
+from ghar.envs.summaries import TRIVIAL
+from ghar.envs.system import System, words
+from ghar.errors import BadInput
 
 TITLES = {
     "usual": "Usual label", "last_stay": "Length of the last stay",
@@ -37,51 +41,41 @@ TITLES = {
 MAIN = "counts_lr"
 
 
-class NoCorpus:
-    """Nothing is looked up."""
+def build(records: Records, settings: Settings) -> System[Any]:
+    """All baselines on the task of `records`; none is fitted before it is played. BadInput for system.notes on a task
+    of texts."""
+    if records.texts_alone and settings.notes is not None:
+        raise BadInput(
+            f"system.notes={settings.notes} names summaries of stays, and task={records.config.task.name} has texts "
+            "alone: leave it out."
+        )
+    if records.asks_summaries:
+        return build_summaries(records)
+    return build_exam(records) if records.asks_questions else _build_visits(records, settings)
 
-    def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:
-        raise RuntimeError("system baselines looks nothing up")
 
-
-def build(records: Records, settings: Settings) -> System[Sample]:
-    """All baselines on the task of `records`; none is fitted before it is played."""
+def _build_visits(records: Records, settings: Settings) -> System[Sample]:
     config, splits, stated = records.config, records.splits, _states_grades(records)
     notes = partial(_notes, records, settings)
     data = TrainingData(
         splits.train, splits.valid, len(records.task.labels), config.seed, settings, notes, partial(_evidence, records),
         partial(_lengths, records),
     )  # fmt: skip
-    fitted = FittedBaseline(data, splits)
-    made: System[Sample] = System(
-        name="baselines",
-        task=records.task,
-        agents=(),
-        roles=(),
-        cases=_cases(records),
-        episode=partial(_episode, fitted),
-        corpus=NoCorpus(),
-        reward=partial(_outcome, config.reward.eta),
-        variants={name: Variant(name, TITLES[name], name, "") for name in _names(stated)},
-        main=MAIN,
-        read_by=lambda reader: made,
-        prepare=partial(_prepare, fitted),
-        origin=records.provenance(),
-        report=Reporting(
-            listed=(*FITS, *(EVIDENCED if stated else ())), summary=partial(_chosen, fitted), counts=records.counts()
-        ),
-    )
-    return made
+    titles = {name: TITLES[name] for name in _names(stated)}
+    listed = (*FITS, *(EVIDENCED if stated else ()))
+    return fitted_system(records, _cases(records), FittedBaseline(data, splits), titles, MAIN, listed)
 
 
 def variant_names(config: Config, settings: Settings) -> tuple[str, ...]:
     """List the variants that `build` may make; a graph of one's own states no grades."""
-    return _names(config.kg.path is None)
+    if config.task.name == SUMMARY:
+        return (*TRIVIAL[SUMMARY], SENTENCES)
+    return tuple(EXAM_FITS) if config.task.name == MEDQA else _names(config.kg.path is None)
 
 
 def role_names(config: Config, settings: Settings) -> tuple[str, ...]:
-    """No one acts in the system that `build` makes."""
-    return ()
+    """List the roles of the system that `build` makes: a rule writes summaries, and no one acts elsewhere."""
+    return SUMMARY_ROLES if config.task.name == SUMMARY else ()
 
 
 def _names(stated: bool) -> tuple[str, ...]:
@@ -130,24 +124,3 @@ def _case(one: Sample, text: str, task: Task) -> Case[Sample]:
     """A sample that is read as it is. Its text is for reports alone."""
     about = one.sample_id, one.subject_id, one.visit_id
     return Case(*about, text, (), task, one.label, one, credentialed=one.credentialed)
-
-
-def _episode(fitted: FittedBaseline, case: Case[Sample], variant: Variant) -> EpisodeGenerator:
-    yield from ()
-    return fitted.predict(case.reads, variant.spec)
-
-
-def _prepare(fitted: FittedBaseline, variant: Variant, policy: Policy) -> Variant:
-    """Fit before the first episode, so that no episode's seconds hold the fit."""
-    fitted.model(variant.spec)
-    return variant
-
-
-def _outcome(eta: float, episode: Episode, case: Case[Sample]) -> EpisodeReward:
-    """The outcome alone, weighted by `eta`."""
-    return score_outcome(episode, case.label, eta)
-
-
-def _chosen(fitted: FittedBaseline, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
-    """What validation chose, for summary.json."""
-    return {"chosen": {name: dict(fitted.model(name).about) for name in rows}}

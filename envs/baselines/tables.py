@@ -13,6 +13,7 @@ from scipy.sparse import csr_array, hstack
 from ghar.data.cohort import Sample
 from ghar.envs.baselines.features import (
     SCOPES,
+    LabelledData,
     Scope,
     TrainingData,
     counts,
@@ -40,13 +41,13 @@ class MajorityBaseline:
     shares: np.ndarray
     about: Mapping[str, Any]
 
-    def __call__(self, samples: Sequence[Sample]) -> np.ndarray:
+    def __call__(self, samples: Sequence[Any]) -> np.ndarray:
         return np.tile(self.shares, (len(samples), 1))
 
 
-def fit_usual(data: TrainingData) -> MajorityBaseline:
+def fit_usual(data: LabelledData) -> MajorityBaseline:
     """The training shares."""
-    return MajorityBaseline(np.bincount(data.labels, minlength=data.classes) / len(data.train), {})
+    return MajorityBaseline(np.bincount(data.labels, minlength=data.classes) / len(data.labels), {})
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,21 +68,30 @@ class Regression:
 
 def fit_regression(data: TrainingData, words: NoteFeatures | None = None) -> Regression:
     """The penalty that makes the validation labels most likely."""
-    from sklearn.linear_model import LogisticRegression
     from sklearn.preprocessing import MaxAbsScaler
 
     place = vocabulary(data.train)
     inputs = _counted(data.train, place, words)
     scaler = MaxAbsScaler().fit(inputs)
     inputs, judged = scaler.transform(inputs), scaler.transform(_counted(data.valid, place, words))
+    strength, fitted = choose_penalty(
+        inputs, data.labels, lambda one: likelihood(all_shares(one, judged, data.classes), labels_of(data.valid))
+    )
+    about = {"C": strength, **(words.about if words else {})}
+    return Regression(place, words, scaler, fitted, data.classes, about)
+
+
+def choose_penalty(inputs: Any, labels: np.ndarray, score: Callable[[Any], float]) -> tuple[float, Any]:
+    """Fit logistic regressions from the strongest penalty on, while their `score` grows; return the best one behind its
+    C."""
+    from sklearn.linear_model import LogisticRegression
+
     best, reached = None, -np.inf
     for strength in STRENGTHS:
-        fitted = LogisticRegression(C=strength, max_iter=STEPS, tol=TOLERANCE).fit(inputs, data.labels)
-        score = likelihood(all_shares(fitted, judged, data.classes), labels_of(data.valid))
-        if score <= reached:
+        fitted = LogisticRegression(C=strength, max_iter=STEPS, tol=TOLERANCE).fit(inputs, labels)
+        if (scored := score(fitted)) <= reached:
             break  # weaker penalties fit the training samples only closer
-        about = {"C": strength, **(words.about if words else {})}
-        best, reached = Regression(place, words, scaler, fitted, data.classes, about), score
+        best, reached = (strength, fitted), scored
     assert best is not None
     return best
 

@@ -12,8 +12,8 @@ import numpy as np
 from ghar.data.readers.notes import Notes
 from ghar.progress import track
 from ghar.retrieval.encoders import Encoder
+from ghar.retrieval.matching import fit_tfidf
 from ghar.retrieval.reports import ReportIndex, ReportQuery, allowed_stays, best_rows
-from ghar.retrieval.sparse import words
 
 TextScores = Callable[[str], np.ndarray]  # text -> f64[N], likeness to each stay's report
 BATCH = 256  # reports encoded at once
@@ -28,12 +28,7 @@ def text_scores(index: ReportIndex, notes: Notes, encoder: Encoder | None) -> Te
             part = rows[start : start + BATCH]
             encoded[start : start + BATCH] = encoder.passages([notes.text(int(index.visit_id[i])) for i in part])
         return partial(_by_vectors, encoder, encoded)
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
-    options: dict[str, Any] = {"analyzer": words}  # scikit-learn's types allow no function
-    vectorizer = TfidfVectorizer(**options)
-    matrix: Any = vectorizer.fit_transform(notes.text(int(index.visit_id[i])) for i in rows)
-    return partial(_by_words, vectorizer, matrix)
+    return partial(_by_words, *fit_tfidf(notes.text(int(index.visit_id[i])) for i in rows))
 
 
 def _by_vectors(encoder: Encoder, encoded: np.ndarray, text: str) -> np.ndarray:

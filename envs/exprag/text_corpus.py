@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ghar.data.readers.notes import Notes
-from ghar.data.tasks.samples import TextSample
+from ghar.data.tasks.samples import TextSample, kin_of
 from ghar.envs.exprag.corpus import encoder_of, finder_of, ranker_encoder
 from ghar.envs.exprag.report_corpus import ReportCorpus
 from ghar.envs.exprag.report_texts import rank_by_text, text_scores
@@ -55,23 +55,6 @@ def corpus_of_texts(records: Records, settings: Settings, roles: TextRoles) -> R
     return ReportCorpus(
         index, notes(roles.searched), asking, ranker, finder, lambda number: roles.shown(train[number]), labels
     )
-
-
-def kin_of(texts: Sequence[tuple[int, Hashable]]) -> list[int]:
-    """Give texts of one subject, and copies of one text, the same number, the lowest subject of all that hang together.
-
-    texts: subject and content of each.
-    """
-    from scipy.sparse import coo_matrix, csgraph
-
-    subjects, who = np.unique([subject for subject, _ in texts], return_inverse=True)
-    number: dict[Hashable, int] = {}
-    what = np.array([number.setdefault(content, len(number)) for _, content in texts]) + len(subjects)
-    size = len(subjects) + len(number)
-    graph = coo_matrix((np.ones(len(texts)), (who, what)), (size, size))  # of subjects and contents
-    _, group = csgraph.connected_components(graph, directed=False)
-    lowest = dict(zip(group[: len(subjects)][::-1].tolist(), subjects[::-1].tolist(), strict=True))  # the last one wins
-    return [lowest[one] for one in group[who].tolist()]
 
 
 def check_ranker(settings: Settings, noun: str) -> None:

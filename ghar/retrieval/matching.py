@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -29,15 +29,22 @@ def bm25(texts: Sequence[str], query: str) -> np.ndarray:
 
 def tfidf(texts: Sequence[str], query: str) -> np.ndarray:
     """Cosine of TF-IDF vectors of words, document frequencies over `texts`: vectors that need no model."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
     if not any(words(text) for text in texts):
         return np.zeros(len(texts))
+    vectorizer, matrix = fit_tfidf(texts)
+    return (matrix @ vectorizer.transform([query]).T).toarray()[:, 0]
+
+
+def fit_tfidf(texts: Iterable[str]) -> tuple[Any, Any]:
+    """Fit scikit-learn's TfidfVectorizer of `words`; return it and the texts' unit vectors, sparse f64[texts, words].
+
+    ValueError where no text has a word.
+    """
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
     options: dict[str, Any] = {"analyzer": words}  # scikit-learn's types allow no function
     vectorizer = TfidfVectorizer(**options)
-    matrix: Any = vectorizer.fit_transform(texts)
-    asked: Any = vectorizer.transform([query])
-    return (matrix @ asked.T).toarray()[:, 0]
+    return vectorizer, vectorizer.fit_transform(texts)
 
 
 def dense(encoder: Encoder) -> Matcher:

@@ -72,10 +72,9 @@ def test_full_prompts_speak_of_an_examination(tmp_path: Path) -> None:
     assert "Examination question" in shown and "A. " in shown and "Patient record" not in shown
 
 
-@pytest.mark.parametrize("name", ["ehr_rag", "baselines"])
-def test_a_system_that_reads_patients_refuses_questions(name: str, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=rf"system={name} reads codes, visits or events of patients, and task=medqa has"):
-        build(Records(config_of(tmp_path, f"system={name}")))
+def test_tables_of_patients_are_refused_where_there_are_questions_alone(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="system=ehr_rag reads codes, visits or events of patients, and task=medqa has"):
+        Records(config_of(tmp_path, "system=ehr_rag")).require_patients()
 
 
 def test_questions_need_a_graph_of_the_users(tmp_path: Path) -> None:

@@ -237,7 +237,7 @@ def test_the_pairs_of_sft_are_texts_and_their_references(tmp_path: Path) -> None
 
 
 def test_tables_of_patients_are_refused_where_there_are_texts_alone(tmp_path: Path) -> None:
-    others = "choose system=ghar, kare, exprag, graphwalker, ehr_rag or comparators"
+    others = "choose system=ghar, kare, exprag, graphwalker, ehr_rag, comparators or baselines"
     with pytest.raises(BadInput, match=f"task=summary has texts alone: {others}"):
         Records(config_of(tmp_path, "system=ehr_rag")).require_patients()
 

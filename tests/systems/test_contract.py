@@ -287,7 +287,7 @@ def test_a_system_without_agents_is_evaluated_but_not_trained(name: str, cache: 
     from ghar.trainers.evaluation.evaluate import evaluate
     from ghar.trainers.recipe import train
 
-    with pytest.raises(BadInput, match=f"system {name} has no agents, so there is nothing to train"):
+    with pytest.raises(BadInput, match=f"system {name} has no agents that learn, so there is nothing to train"):
         train(config_of(name, cache, tmp_path / "trained"))
     summary = evaluate(config_of(name, cache, tmp_path / "run", "eval.variants=[usual,severities,memory]"))
     assert set(summary["policies"]) == {"usual", "severities", "memory"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -51,3 +51,20 @@ class TextSample(Generic[T]):
     def may_show(self, other: TextSample[T]) -> bool:
         """Whether the other may stand in a prompt about this one: it is another subject's, and no copy of it."""
         return other.subject_id != self.subject_id and other.text.content != self.text.content
+
+
+def kin_of(texts: Sequence[tuple[int, Hashable]]) -> list[int]:
+    """Give texts of one subject, and copies of one text, the same number, the lowest subject of all that hang together.
+
+    texts: subject and content of each.
+    """
+    from scipy.sparse import coo_matrix, csgraph
+
+    subjects, who = np.unique([subject for subject, _ in texts], return_inverse=True)
+    number: dict[Hashable, int] = {}
+    what = np.array([number.setdefault(content, len(number)) for _, content in texts]) + len(subjects)
+    size = len(subjects) + len(number)
+    graph = coo_matrix((np.ones(len(texts)), (who, what)), (size, size))  # of subjects and contents
+    _, group = csgraph.connected_components(graph, directed=False)
+    lowest = dict(zip(group[: len(subjects)][::-1].tolist(), subjects[::-1].tolist(), strict=True))  # the last one wins
+    return [lowest[one] for one in group[who].tolist()]

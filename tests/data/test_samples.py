@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ghar.envs.exprag.text_corpus import kin_of
+from ghar.data.tasks.samples import kin_of
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.text("ab", max_size=2)), min_size=1, max_size=12))
