@@ -52,7 +52,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "ehr_rag: label": lambda reply: parse_label_number(reply, 2),
     "ehr_rag: search": lambda reply: parse_search(reply, ("sepsis",)),
     "ehr_rag: items": lambda reply: parse_items(reply, ("sodium", "glucose", "pH"), 2),
-    "ehr_rag: move": lambda reply: parse_move(reply, 2, ("sepsis",)),
+    "ehr_rag: move": lambda reply: parse_move(reply, lambda text: parse_label_number(text, 2), ("sepsis",)),
     "exprag: options": lambda reply: parse_options(reply, 5, single=False),
     "exprag: option": lambda reply: parse_options(reply, 30, single=True),
     "exprag: scores": parse_scores,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from ghar.envs.ehr_rag.event_replies import MOST_WORDS, parse_move
+from ghar.envs.ehr_rag.event_replies import MOST_WORDS, parse_label_number, parse_move
 from ghar.envs.rollout import EpisodeJob, rollout
 from ghar.envs.stepper import Scene, SteppedEpisode
 from ghar.episode import Act, Completion, Options, Prediction, read_reply
@@ -140,8 +140,9 @@ class Script:
         return [Completion(self.texts.pop(0), (1,), (2,)) for _ in requests]
 
 
+TWO = partial(parse_label_number, n_labels=2)
 MOVE = Act(
-    "top", "react", "Now?", max_tokens=8, parse=partial(parse_move, n_labels=2, asked=("blood count",)),
+    "top", "react", "Now?", max_tokens=8, parse=partial(parse_move, parse_answer=TWO, asked=("blood count",)),
     options=Options(("Search:", "Answer: 0", "Answer: 1"), head="", open=("Search:",), words=MOST_WORDS),
 )  # fmt: skip
 

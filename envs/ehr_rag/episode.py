@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any, Literal
 
 from ghar.data.tasks.cards import TaskCard
@@ -29,7 +30,7 @@ from ghar.envs.generators import together
 from ghar.envs.rollout import Corpus
 from ghar.envs.stepper import Scene
 from ghar.envs.worlds.histories.truth import Gold
-from ghar.episode import Act, Episode, EpisodeGenerator, Options, Prediction, ReasoningStep, Reply, as_text
+from ghar.episode import Act, Episode, EpisodeGenerator, Options, Parsed, Prediction, ReasoningStep, Reply, as_text
 from ghar.llm.prompts import load_prompts
 from ghar.rewards.compose import EpisodeReward
 from ghar.rewards.outcome import score_outcome
@@ -203,12 +204,12 @@ class EhrRagEpisodes:
     def _react(self, case: Case[Any]) -> EpisodeGenerator:
         spec, lookups, asked = self.spec, [], []
         evidence: Passages = ()
-        answers = tuple(f"Answer: {label}" for label in range(len(case.reads.card.meanings)))
+        answers = tuple(f"Answer: {answer}" for answer in case.reads.card.answers)
         moves = Options(("Search:", *answers), head="", open=("Search:",), words=MOST_WORDS)
         for step in range(spec.iterations):
             reply: Reply = yield self._act(
                 case, "top", "react", self._fit(evidence, ()), step, asked=tuple(asked),
-                parse=lambda text: parse_move(text, len(case.reads.card.meanings), asked), options=moves,
+                parse=lambda text: parse_move(text, self.parse_answer(case), asked), options=moves,
             )  # fmt: skip
             if reply.value is None:
                 break
@@ -235,15 +236,18 @@ class EhrRagEpisodes:
         reply = yield self._decide(case, role, self._fit(evidence, numbers), asked, **fields)
         return self.label_of(reply)
 
+    def parse_answer(self, case: Case[Any]) -> Callable[[str], Parsed]:
+        """Make the parser of a deciding reply."""
+        return partial(parse_label_number, n_labels=len(case.reads.card.meanings))
+
     def label_of(self, reply: Reply) -> int | None:
         """The label that a deciding reply names."""
         return reply.value
 
     def _decide(self, case: Case[Any], role: str, context: PromptContext, asked: tuple[str, ...], **fields: Any) -> Act:
-        n = len(case.reads.card.meanings)
         return self._act(
-            case, "top", role, context, self.spec.iterations, parse=lambda t: parse_label_number(t, n), asked=asked,
-            options=Options(tuple(map(str, range(n))), head="Answer:"), **fields,
+            case, "top", role, context, self.spec.iterations, parse=self.parse_answer(case), asked=asked,
+            options=Options(case.reads.card.answers, head="Answer:"), **fields,
         )  # fmt: skip
 
     def _fit(self, evidence: Passages, numbers: Passages) -> PromptContext:

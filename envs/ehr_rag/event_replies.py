@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ghar.episode import Parsed
@@ -93,11 +93,13 @@ def parse_items(reply: str, names: Sequence[str], keep: int) -> Parsed:
     return Parsed(tuple(items[:keep]), None if items else "no_item")
 
 
-def parse_move(reply: str, n_labels: int, asked: Sequence[str]) -> Parsed:
+def parse_move(reply: str, parse_answer: Callable[[str], Parsed], asked: Sequence[str]) -> Parsed:
     """ReAct's action, the first line that is one: ("search", query) or ("answer", label).
 
+    parse_answer: of a reply from "answer:" on.
+
     Errors: "empty", "no_action", "several_actions" (a search and an answer), and those of `parse_search` and
-    `parse_label_number`.
+    `parse_answer`.
     """
     text = reply.strip()[:MOST]
     if not text:
@@ -108,7 +110,7 @@ def parse_move(reply: str, n_labels: int, asked: Sequence[str]) -> Parsed:
     if len({action[1].lower() for action in matches}) > 1:
         return Parsed(None, "several_actions")
     if matches[0][1].lower() == "answer":
-        label = parse_label_number(text[matches[0].start(1) :], n_labels)
+        label = parse_answer(text[matches[0].start(1) :])
         return Parsed(None if label.error else ("answer", label.value), label.error)
     query = parse_search(matches[0][2], asked)
     if not query.value:

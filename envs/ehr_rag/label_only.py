@@ -45,4 +45,5 @@ def _right_reply(act: Act) -> str:
     case = act.facts["case"]
     if isinstance(case.reads, SummarisedText):
         return case.reads.summary
-    return f"{case.label}" if act.facts["shown"].brief else f"Answer: {case.label}"
+    answer = case.reads.card.answers[case.label]
+    return answer if act.facts["shown"].brief else f"Answer: {answer}"

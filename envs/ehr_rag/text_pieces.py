@@ -18,6 +18,7 @@ import numpy as np
 
 from ghar.envs.ehr_rag.ether import EventQuery, RowPassage, View
 from ghar.episode import Evidence, Retrieve
+from ghar.errors import BadInput
 from ghar.kg.names import FILLERS
 from ghar.ranking import best
 from ghar.retrieval.encoders import Encoder
@@ -63,9 +64,11 @@ def _telling(text: str) -> list[str]:
 
 
 def fit_words(texts: Sequence[str]) -> Encoder:
-    """The encoder of the words of some texts."""
+    """The encoder of the words of some texts. BadInput where they have none."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
+    if not any(map(_telling, texts)):
+        raise BadInput("The training texts have no words to search by: give others, or choose retriever=hashing or e5.")
     options: dict[str, Any] = {"analyzer": _telling, "max_features": WORDS, "dtype": np.float32}  # its types allow less
     return TrainingWords(TfidfVectorizer(**options).fit(texts))
 
@@ -99,7 +102,8 @@ class TextPieces:
         if query is None:
             rng = np.random.default_rng(np.random.SeedSequence([self.seed % 2**64, text.subject % 2**64]))
             drawn = rng.permutation(len(pieces))[:most].tolist()
-            return [_passage(text, pieces[i], i, view, place, 0.0) for i in drawn]
+            # scores in the order of the draw: prompts show the best first, and of equals the first of the text
+            return [_passage(text, pieces[i], i, view, place, 1 - n / len(pieces)) for n, i in enumerate(drawn)]
         cosines = (self._vectors_of(place).astype(np.float64) * query).sum(axis=1)
         chosen, scores = best(np.arange(len(pieces)), cosines, most)
         ranked = zip(chosen.tolist(), scores.tolist(), strict=True)

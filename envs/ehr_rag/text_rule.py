@@ -61,7 +61,7 @@ class TextRule:
             return "\n".join(row.partition("] ")[2] for row in copied)
         scores = _scores(act)
         chosen = max(range(len(scores)), key=lambda i: (scores[i], -i))
-        return f"Reasoning: the case shares {scores[chosen]:.2f} of its words.\nAnswer: {chosen}"
+        return f"Reasoning: the case shares {scores[chosen]:.2f} of its words.\nAnswer: {_card(act).answers[chosen]}"
 
     _predict = _weigh
 

@@ -10,7 +10,7 @@ have no counterpart (`text_pieces.py`), AIR and DER are as for patients.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from ghar.config import Config
 from ghar.data.sections import sentences
 from ghar.data.tasks.cards import TaskCard
-from ghar.data.tasks.question_files import ChoiceQuestion
+from ghar.data.tasks.question_files import LETTERS, ChoiceQuestion
 from ghar.data.tasks.samples import TextSample
 from ghar.data.tasks.splits import Splits
 from ghar.data.tasks.summary_files import WRITTEN, SummarisedText
@@ -37,8 +37,9 @@ from ghar.envs.real_patients import labels_teach
 from ghar.envs.records import Records
 from ghar.envs.summaries import TRIVIAL, label_of_text, plain_summary_cases, right_reply, with_summaries
 from ghar.envs.system import WORDS, Example, Reader, Reporting, SftExamples, System, Training, Variant
-from ghar.episode import Act, Episode, EpisodeGenerator, Prediction, Reply, as_text
+from ghar.episode import Act, Episode, EpisodeGenerator, Parsed, Prediction, Reply, as_text
 from ghar.errors import BadInput
+from ghar.llm.parsing import parse_label
 from ghar.llm.policy import FunctionPolicy
 from ghar.retrieval.encoders import Encoder, load_encoder
 from ghar.rewards.compose import EpisodeReward
@@ -55,9 +56,25 @@ OF_LABELS = {  # methods and variants that need labels, which summaries lack
     USUAL: "answers with the usual label",
 }
 OF_PATIENTS = {"counts": "counts codes of patients", "embeddings": "reads vectors of patients"}
-TITLES = {"direct": "last sentences", "rag": "similar pieces", "uniform": "random pieces"}
+LONGEST = 60  # words of a row: talk may go on without an end
+TITLES = {"direct": "the text, its end where it is too long", "rag": "similar pieces", "uniform": "random pieces"}
 FINDINGS = "complaints, findings, diagnoses and treatment of the patient"
 ABSENCES = "what is denied, absent, normal, ruled out or stopped"
+
+
+@dataclass(frozen=True)
+class QuestionCard(TaskCard):
+    """A question, whose labels are letters."""
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """The letters of the options."""
+        return tuple(LETTERS[: len(self.meanings)])
+
+    @property
+    def definition(self) -> str:
+        """Each option behind its letter."""
+        return "\n".join(f"{letter}. {text}" for letter, text in zip(self.answers, self.meanings, strict=True))
 
 
 @dataclass(frozen=True)
@@ -82,6 +99,10 @@ class QuestionEpisodes(EhrRagEpisodes):
     """Makes episodes about texts, which measure nothing."""
 
     roles = tuple(role for role in ROLES if role != "indicators")
+
+    def parse_answer(self, case: Case[Any]) -> Callable[[str], Parsed]:
+        """Make the parser of a letter."""
+        return partial(parse_label, labels=case.task.labels)
 
     def _indicators(self, case: Case[Any], lookups: Any) -> Any:
         yield from ()
@@ -172,7 +193,7 @@ def _reasons(summaries: bool, settings: Settings) -> dict[str, str]:
 
 def _title(variant: Variant) -> str:
     if variant.name == LABELS:
-        return "Label-only SFT, last sentences"
+        return "Label-only SFT, the text"
     title = TITLES.get(variant.spec)
     return variant.title if title is None else f"Rule, {title}" if variant.who == READER else title
 
@@ -208,8 +229,9 @@ class TextRoom:
     def corpus(self) -> TextPieces:
         """The sentences of all texts; retriever=codes means the words of the training texts."""
         texts = {place: TextRecord(_searched(one.text), one.subject_id) for place, one in enumerate(self.samples)}
-        train = [row for place in range(len(self.records.texts.splits.train)) for row in texts[place].rows]
-        load = partial(_encoder, self.records.config.retriever.kind, train)
+        kind, train = self.records.config.retriever.kind, self.records.texts.splits.train
+        codes = kind == "codes"
+        load = partial(_fitted, fit_words(list(map(_whole, train)))) if codes else partial(load_encoder, kind, ENCODED)
         return TextPieces(texts, load, self.settings.sentences, self.records.config.seed)
 
     def player(self, reader: Reader, cases: Splits[Case[Any]]) -> TextPlayer:
@@ -222,7 +244,7 @@ class TextRoom:
 
     def _spec(self, method: Method, tokens: int) -> EhrRagSpec:
         own, prompts = self.settings, "summaries" if self.records.asks_summaries else "questions"
-        whole = -(-own.rows // own.sentences)
+        whole = own.chunks * own.iterations  # as many pieces as a path may find
         return EhrRagSpec(prompts, method, own.iterations, own.chunks, 0, 0, whole, own.rows, tokens)
 
 
@@ -246,20 +268,34 @@ def _reading(place: int, sample: TextSample[Any], question: str) -> QuestionRead
     if isinstance(text, SummarisedText):
         card = TaskCard("Summary", "Clinical texts", question, FINDINGS, ABSENCES, (WRITTEN,), "")
         return SummaryReading(text.text_id, text.source, text.summary, place, card)
-    asked, options = sentences(text.text)[-1], "; ".join(text.options)
+    asked, options = " ".join(_parts(text)[1]), "; ".join(text.options)
     factual, counterfactual = f"findings that speak for one of these: {options}", f"{ABSENCES}: {asked}"
     return QuestionReading(
-        place, TaskCard("Examination question", "Examinations", asked, factual, counterfactual, text.options, "")
+        place, QuestionCard("Examination question", "Examinations", asked, factual, counterfactual, text.options, "")
     )
 
 
 def _searched(text: ChoiceQuestion | SummarisedText) -> tuple[str, ...]:
-    """The sentences of a text, of a question all but the last one, which asks."""
-    return tuple(sentences(text.source) if isinstance(text, SummarisedText) else sentences(text.text)[:-1])
+    """The sentences of a text, of a question those before the one that asks; long ones in pieces."""
+    whole = sentences(text.source) if isinstance(text, SummarisedText) else _parts(text)[0]
+    cut = (row.split() for row in whole)
+    return tuple(" ".join(row[i : i + LONGEST]) for row in cut for i in range(0, len(row), LONGEST))
 
 
-def _encoder(kind: str, train: Sequence[str]) -> Encoder:
-    return fit_words(train) if kind == "codes" else load_encoder(kind, ENCODED)
+def _parts(question: ChoiceQuestion) -> tuple[list[str], list[str]]:
+    """The case, and what is asked: from the last sentence with a question mark on, the last one where there is none."""
+    every = sentences(question.text)
+    last = max((i for i, sentence in enumerate(every) if "?" in sentence), default=len(every) - 1)
+    return every[:last], every[last:]
+
+
+def _whole(sample: TextSample[Any]) -> str:
+    """All words of a text but its summary."""
+    return sample.text.source if isinstance(sample.text, SummarisedText) else sample.text.shown()
+
+
+def _fitted(encoder: Encoder) -> Encoder:
+    return encoder
 
 
 def _reward(eta: float, episode: Episode, case: Case[Any]) -> EpisodeReward:

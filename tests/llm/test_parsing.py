@@ -31,7 +31,7 @@ READERS = {
     "number": lambda reply: parse_label_number(reply, 2),
     "search": lambda reply: parse_search(reply, ["a"]),
     "items": lambda reply: parse_items(reply, ["a", "b"], 2),
-    "move": lambda reply: parse_move(reply, 2, ["a"]),
+    "move": lambda reply: parse_move(reply, lambda text: parse_label_number(text, 2), ["a"]),
     "options": lambda reply: parse_options(reply, 5, single=False),
     "scores": parse_scores,
 }

@@ -30,9 +30,14 @@ class TaskCard:
     advice: str
 
     @property
+    def answers(self) -> tuple[str, ...]:
+        """What a reply names a label by: its number."""
+        return tuple(str(i) for i in range(len(self.meanings)))
+
+    @property
     def numbers(self) -> str:
         """The label numbers, "0, 1"."""
-        return ", ".join(str(i) for i in range(len(self.meanings)))
+        return ", ".join(self.answers)
 
     @property
     def positive(self) -> str:

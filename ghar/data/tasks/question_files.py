@@ -145,7 +145,7 @@ def _question(row: Row, name: str, where: str, first: bool) -> ChoiceQuestion:
     try:
         text = str(row["question"] if "question" in row else row["QUESTION"]).strip()
         options, answer = _options(row, first)
-        if not text:
+        if not readable(text).strip():
             raise ValueError("an empty question")
         if not 0 <= answer < len(options) <= len(LETTERS):
             raise ValueError(f"answer {answer} of {len(options)} options")

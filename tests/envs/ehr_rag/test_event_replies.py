@@ -79,7 +79,7 @@ def test_items_by_name_or_number(reply: str, value: tuple[int, ...], error: str 
     ("hm", None, "no_action"),
 ])  # fmt: skip
 def test_a_move_is_a_search_or_an_answer(reply: str, value: object, error: str | None) -> None:
-    parsed = parse_move(reply, 2, ["sepsis"])
+    parsed = parse_move(reply, lambda own: parse_label_number(own, 2), ["sepsis"])
     assert (parsed.value, parsed.error) == (value, error)
 
 
@@ -91,4 +91,4 @@ def test_no_reply_raises(reply: str, n: int) -> None:
         parse_search(text, ["a"])
         items = parse_items(text, ["a", "b"], 1)
         assert len(items.value) <= 1
-        parse_move(text, n, ["a"])
+        parse_move(text, lambda own: parse_label_number(own, n), ["a"])

@@ -95,6 +95,7 @@ def test_random_pieces_and_the_last_sentences_need_no_encoder() -> None:
     ])  # fmt: skip
     assert last.text == "[6] f\n[7] g\n[8] h" and not none.passages
     assert len(drawn.passages) == 2 and drawn == again
+    assert drawn.passages[0].score > drawn.passages[1].score  # shown in the order of the draw
 
 
 def test_a_corpus_travels_without_its_encoder() -> None:
@@ -137,6 +138,58 @@ def test_a_text_is_searched_whole_however_little_of_it_a_report_shows(tmp_path: 
     (episode,), case = played(system, config, "scripted"), system.cases.test[0]
     assert len(case.text.split()) <= 3 and case.reads.source.rsplit(". ", 1)[1] in acts(episode)[-1].prompt
     assert written(episode).split("\n") == sentences(case.reads.source)
+
+
+def exam_of(folder: Path, questions: list[str], *overrides: str) -> System[Any]:
+    path = folder / "exam.jsonl"
+    options = {"A": "Gout of the toe", "B": "Asthma", "C": "Scurvy", "D": "Malaria"}
+    rows = [{"question": text, "options": options, "answer_idx": "A"} for text in questions]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    keys = ["system=ehr_rag", "task=medqa", "data=medqa", f"data.root={path}", "threads=1", *overrides]
+    return build(Records(load(keys)))
+
+
+def test_questions_of_one_sentence_are_played(tmp_path: Path) -> None:
+    """Nothing stands before what is asked, of no question; what is searched by are words of whole questions."""
+    questions = [f"What has a man of {age} with a red toe?" for age in range(20, 40)]
+    system = exam_of(tmp_path, questions)
+    config = load(["system=ehr_rag", "threads=1"])
+    for episode in played(system, config, "scripted"):
+        assert episode.failure is None and "(nothing)" in acts(episode)[-1].prompt
+        assert episode.prediction.label is not None
+
+
+def test_what_is_asked_begins_with_the_last_question(tmp_path: Path) -> None:
+    text = "A man has gout. What is the dose? Round to the nearest number. Give one of these."
+    system = exam_of(tmp_path, [f"{age} years. {text}" for age in range(20, 40)])
+    card = system.cases.test[0].reads.card
+    assert card.description == "What is the dose? Round to the nearest number. Give one of these."
+    assert "A man has gout." not in card.description
+
+
+def test_a_sentence_without_an_end_is_searched_in_parts(tmp_path: Path) -> None:
+    talk = " ".join(f"word{i}" for i in range(130))
+    system = exam_of(tmp_path, [f"{talk}. A man of {age}. What is it?" for age in range(20, 40)])
+    corpus: Any = system.corpus
+    assert [len(row.split()) for row in corpus.texts[0].rows] == [60, 60, 10, 4]
+
+
+def test_single_passes_read_as_many_pieces_as_a_path_may_find(tmp_path: Path) -> None:
+    case = " ".join(f"Finding number {i} of the chart." for i in range(60))
+    system = exam_of(tmp_path, [f"{case} Age {age}. What is it?" for age in range(20, 40)])
+    config = load(["system=ehr_rag", "threads=1"])
+    shown = {}
+    for name in ("scripted_direct", "scripted_rag", "scripted_uniform"):
+        shown[name] = [len(acts(one)[-1].facts["shown"].rows) for one in played(system, config, name)]
+    assert set(shown["scripted_direct"]) == {61} and set(shown["scripted_rag"]) == {30}
+    assert set(shown["scripted_uniform"]) <= {29, 30}
+
+
+@pytest.mark.parametrize("reply", ["Answer: A", "Answer: A. Gout of the toe", "Reasoning: x\nAnswer: **A**"])
+def test_letters_answer_questions(tmp_path: Path, reply: str) -> None:
+    system = exam_of(tmp_path, [f"A man of {age}. What is it?" for age in range(20, 40)])
+    act = acts(played(system, load(["system=ehr_rag", "threads=1"]), "scripted")[0])[-1]
+    assert act.parse(reply).value == 0 and act.options is not None and act.options.texts == ("A", "B", "C", "D")
 
 
 @pytest.mark.parametrize("task", ["medqa", "summary"])
@@ -199,8 +252,8 @@ def test_vectors_of_patients_are_refused(tmp_path: Path) -> None:
 def test_label_only_sft_and_the_warm_up_learn_what_is_right(tmp_path: Path) -> None:
     system = build(Records(config_of(tmp_path, "medqa", "task.max_train=5")))
     pairs = system.training.stages["label_sft"](WORDS).train
-    assert [pair.reply for pair in pairs] == [f"Answer: {case.label}" for case in system.cases.train]
-    assert all("numbers 0, 1, 2, 3" in pair.prompt for pair in pairs)
+    assert [pair.reply for pair in pairs] == [f"Answer: {'ABCD'[case.label]}" for case in system.cases.train]
+    assert all("letters A, B, C, D" in pair.prompt and "\nB. " in pair.prompt for pair in pairs)
     texts = build(Records(config_of(tmp_path, "summary", "task.max_train=4", "task.max_valid=2")))
     assert texts.training.examples is not None
     examples = texts.training.examples(WORDS)
