@@ -14,6 +14,7 @@ from ghar.data.tasks.question_files import ChoiceQuestion
 from ghar.envs.baselines.features import labels_of, likelihood
 from ghar.envs.baselines.questions import Question, QuestionData
 from ghar.envs.baselines.tables import choose_penalty
+from ghar.errors import BadInput
 from ghar.kg.names import FILLERS
 from ghar.retrieval.matching import fit_tfidf
 from ghar.retrieval.sparse import words
@@ -93,8 +94,11 @@ def choice_shares(scores: np.ndarray, counts: Sequence[int], classes: int) -> np
 
 
 def fit_options(data: QuestionData, reads_question: bool = False) -> OptionRegression:
-    """The penalty that makes the validation labels most likely."""
-    vectorizer, _ = fit_tfidf(one.text.shown() if reads_question else _options_text(one) for one in data.train)
+    """The penalty that makes the validation labels most likely. BadInput where no option has a word."""
+    texts = [one.text.shown() if reads_question else _options_text(one) for one in data.train]
+    if not any(map(words, texts)):
+        raise BadInput("No option of the training questions has a word: leave options_lr out of eval.variants.")
+    vectorizer, _ = fit_tfidf(texts)
     features = OptionFeatures(vectorizer, data.classes, reads_question)
     right = np.array([i == one.label for one in data.train for i in range(len(one.text.options))])
     judged, labels = features(data.valid), labels_of(data.valid)

@@ -120,7 +120,7 @@ def build(records: Records, settings: Settings) -> System[EventReading]:
 def variant_names(config: Config, settings: Settings) -> tuple[str, ...]:
     """List the variants that `build` makes or refuses."""
     if config.task.name in (MEDQA, SUMMARY):
-        return text_variant_names(config.task.name == SUMMARY, config.task.name, settings)
+        return text_variant_names(config.task.name == SUMMARY, settings)
     return tuple(variants(settings))
 
 

@@ -2,8 +2,8 @@
 
 python launch/evaluate.py system=ehr_rag task=summary data=summary data.root=PATH/aci-bench
 
-Of a question the last sentence and the options are asked, and the sentences before it are searched; the two paths argue
-for an answer and against the obvious one. Of a text to be summarised all sentences are searched, however long it is;
+Of a question the sentences before the one that asks are searched; the two paths argue for an answer and against the
+obvious one. Of a text to be summarised all sentences are searched, however long it is;
 the two paths note what is the matter and what is not. The paper asks about records alone: ETHER's times and numbers
 have no counterpart (`text_pieces.py`), AIR and DER are as for patients.
 """
@@ -21,7 +21,7 @@ from ghar.data.tasks.cards import TaskCard
 from ghar.data.tasks.question_files import LETTERS, ChoiceQuestion
 from ghar.data.tasks.samples import TextSample
 from ghar.data.tasks.splits import Splits
-from ghar.data.tasks.summary_files import WRITTEN, SummarisedText
+from ghar.data.tasks.summary_files import SUMMARY, WRITTEN, SummarisedText
 from ghar.envs.case import Case
 from ghar.envs.ehr_rag.context import PromptContext
 from ghar.envs.ehr_rag.episode import AGENTS, ROLES, EhrRagEpisodes, EhrRagSpec, Method, Passages
@@ -129,6 +129,7 @@ def build_texts(records: Records, settings: Settings) -> System[Any]:
         raise BadInput("system.embeddings has vectors of patients, and texts have none: leave it out.")
     config, room = records.config, TextRoom(records, settings)
     cases, played = room.cases(WORDS), text_variants(records.asks_summaries, settings)
+    by_references = records.asks_summaries and labels_teach(records)
     made: System[Any] = System(
         name="ehr_rag",
         task=records.task,
@@ -147,7 +148,7 @@ def build_texts(records: Records, settings: Settings) -> System[Any]:
         origin=records.provenance(),
         training=Training(
             teacher=READER,
-            examples=partial(_written, room, config) if records.asks_summaries and labels_teach(records) else None,
+            examples=(lambda reader: _written(made.read_by(reader), config)) if by_references else None,
             stages={LABELS: lambda reader: label_examples(made.read_by(reader), config, settings.label_epochs)},
             texts=lambda: [case.text for case in cases.train[:EXAMPLES]],
         ),
@@ -170,9 +171,9 @@ def text_variants(summaries: bool, settings: Settings) -> dict[str, Variant]:
     return {name: replace(variant, title=_title(variant)) for name, variant in own.items()}
 
 
-def text_variant_names(summaries: bool, task: str, settings: Settings) -> tuple[str, ...]:
+def text_variant_names(summaries: bool, settings: Settings) -> tuple[str, ...]:
     """List them with those of every system on summaries, and those that are refused."""
-    return (*(TRIVIAL[task] if summaries else ()), *variants(settings))
+    return (*(TRIVIAL[SUMMARY] if summaries else ()), *variants(settings))
 
 
 def text_refusals(summaries: bool, settings: Settings) -> dict[str, str]:
@@ -303,9 +304,8 @@ def _reward(eta: float, episode: Episode, case: Case[Any]) -> EpisodeReward:
     return score_outcome(episode, case.label, eta)
 
 
-def _written(room: TextRoom, config: Config, reader: Reader) -> SftExamples:
+def _written(made: System[Any], config: Config) -> SftExamples:
     """Episodes of the rule on training and validation texts, at whose end the reference stands in place of its text."""
-    made = build_texts(room.records, room.settings).read_by(reader)
     policy, stage = FunctionPolicy(partial(_reference, TextRule())), stage_of(made, made.teacher_variant(), config)
 
     def examples(cases: Sequence[Case[Any]]) -> tuple[Example, ...]:

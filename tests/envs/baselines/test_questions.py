@@ -64,6 +64,12 @@ def test_the_options_alone_hide_the_question() -> None:
     np.testing.assert_array_equal(model(splits.test), model(others))
 
 
+def test_options_without_a_word_are_refused() -> None:
+    signs = tuple(question(i, "Which sign is it?", ["+", "-", "=", "%"], i % 4) for i in range(6))
+    with pytest.raises(BadInput, match="No option of the training questions has a word: leave options_lr out"):
+        fit_options(question_data(Splits(signs[:1], exam(4, 100, "question"), ()), 4))
+
+
 def test_features_of_options_by_hand() -> None:
     table = wording(["no", "Take 20 mg", "take water"])
     np.testing.assert_allclose(table[:, 0], np.log1p([2, 10, 10]))
