@@ -52,7 +52,7 @@ READERS: dict[str, Callable[[str], Parsed]] = {
     "number": partial(parse_label_number, n_labels=2),
     "options": partial(parse_options, count=5, single=False),
     "option": partial(parse_options, count=5, single=True),
-    "move": partial(parse_move, n_labels=2, asked=("sepsis",)),
+    "move": partial(parse_move, parse_answer=partial(parse_label_number, n_labels=2), asked=("sepsis",)),
     "search": _search,
     "confidence": _chain,
     "rating": _rating,
