@@ -3,6 +3,7 @@ prompt that decided, and how arguments used it."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,6 +19,8 @@ from ghar.metrics.policy import policy_summary
 from ghar.metrics.rows import patients_of
 from ghar.metrics.scores import class_f1
 
+CITED = re.compile(r"\[([0-9][0-9, \-–]{0,80})\]")  # [7], [7, 9] or [7-9]
+PART = re.compile(r"([0-9]{1,6})(?: ?[-–] ?([0-9]{1,6}))?")
 SECOND = "%Y-%m-%d %H:%M:%S"
 OF_POLICIES = ("reward", "retrieval_rate", "iterations", "tokens", "seconds")  # nothing to say of a regression
 Row = Mapping[str, Any]
@@ -90,10 +93,13 @@ def _passage(passage: RowPassage, arguments: Mapping[str, str], context: PromptC
 
 def used_lines(passage: RowPassage, argument: str) -> list[str]:
     """The lines of a passage that an argument names: their description stands in it, letter by letter but for case, or
-    of a sentence of a text its number in brackets."""
+    of a sentence of a text its number in brackets, alone, in a list or within a span."""
     text = argument.casefold()
     if not isinstance(passage, EventPassage):
-        return [line for line in passage.rows if f"{line.partition(']')[0]}]" in argument]
+        spans = [PART.findall(cited) for cited in CITED.findall(argument)]
+        bounds = [(int(first), int(last or first)) for span in spans for first, last in span]
+        numbers = zip(passage.numbers, passage.rows, strict=True)
+        return [line for row, line in numbers if any(first <= row + 1 <= last for first, last in bounds)]
     return [line for line in passage.rows if (name := _name(line)) and name.casefold() in text]
 
 

@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ghar.config import Config, Count, Fraction, Natural, NotNegative, Positive
+from ghar.data.tasks.question_files import MEDQA
+from ghar.data.tasks.summary_files import SUMMARY
+from ghar.retrieval.sparse import SPARSE
 
 
 @dataclass(frozen=True)
@@ -43,8 +46,11 @@ def contradictions(config: Config, own: Settings) -> Iterator[str]:
     """Sentences for values that do not go together."""
     if own.chunk_overlap >= own.chunk_rows:
         yield f"system.chunk_overlap={own.chunk_overlap} repeats whole chunks: choose one below system.chunk_rows."
-    if config.eval.variants is not None and ("embeddings" in config.eval.variants) != (own.embeddings is not None):
+    if config.task.name in (MEDQA, SUMMARY):
+        if own.embeddings is not None:
+            yield "system.embeddings has vectors of patients, and texts have none: leave it out."
+    elif config.eval.variants is not None and ("embeddings" in config.eval.variants) != (own.embeddings is not None):
         yield "system.embeddings is the file of variant embeddings: set both, or leave both out."
-    if config.retriever.kind in ("tfidf", "bm25"):
+    if config.retriever.kind in SPARSE:
         kind = config.retriever.kind
         yield f"retriever={kind} makes no vectors of chunks: choose retriever=codes, e5 or another."

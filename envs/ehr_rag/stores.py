@@ -19,7 +19,7 @@ from ghar.envs.ehr_rag.ether import EtherSpec, EventCorpus, EventQuery, View
 from ghar.envs.ehr_rag.settings import Settings
 from ghar.envs.records import Records
 from ghar.episode import Evidence, Retrieve
-from ghar.retrieval.encoders import Encoder, load_encoder
+from ghar.retrieval.encoders import CODES, Encoder, load_encoder
 from ghar.retrieval.event_build import build_event_store
 from ghar.retrieval.event_store import Clock, EventStore, PatientRecord, StoreLayout
 
@@ -95,7 +95,7 @@ def open_stores(records: Records, stays: StayRecords, settings: Settings, search
 
 def _encoder(records: Records, stays: StayRecords) -> Encoder:
     """The encoder that retriever=... names; `codes` is fitted to the records of training samples."""
-    if records.config.retriever.kind == "codes":
+    if records.config.retriever.kind == CODES:
         train = {stays.record(sample.subject_id, sample.visit_id) for sample in records.splits.train}
         return fit_code_vectors(stays.cohort, train)
     return load_encoder(records.config.retriever.kind, ENCODED)

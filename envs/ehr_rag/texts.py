@@ -24,7 +24,7 @@ from ghar.data.tasks.splits import Splits
 from ghar.data.tasks.summary_files import SUMMARY, WRITTEN, SummarisedText
 from ghar.envs.case import Case
 from ghar.envs.ehr_rag.context import PromptContext
-from ghar.envs.ehr_rag.episode import AGENTS, ROLES, EhrRagEpisodes, EhrRagSpec, Method, Passages
+from ghar.envs.ehr_rag.episode import AGENTS, ROLES, EhrRagEpisodes, EhrRagSpec, EventPrediction, Method, Passages
 from ghar.envs.ehr_rag.label_only import LABELS, USUAL, label_examples, usual_answer
 from ghar.envs.ehr_rag.rows import shows, text_row, variant_numbers
 from ghar.envs.ehr_rag.settings import Settings
@@ -38,10 +38,9 @@ from ghar.envs.records import Records
 from ghar.envs.summaries import TRIVIAL, label_of_text, plain_summary_cases, right_reply, with_summaries
 from ghar.envs.system import WORDS, Example, Reader, Reporting, SftExamples, System, Training, Variant
 from ghar.episode import Act, Episode, EpisodeGenerator, Parsed, Prediction, Reply, as_text
-from ghar.errors import BadInput
 from ghar.llm.parsing import parse_label
 from ghar.llm.policy import FunctionPolicy
-from ghar.retrieval.encoders import Encoder, load_encoder
+from ghar.retrieval.encoders import CODES, Encoder, load_encoder
 from ghar.rewards.compose import EpisodeReward
 from ghar.rewards.outcome import score_outcome
 
@@ -57,6 +56,7 @@ OF_LABELS = {  # methods and variants that need labels, which summaries lack
 }
 OF_PATIENTS = {"counts": "counts codes of patients", "embeddings": "reads vectors of patients"}
 LONGEST = 60  # words of a row: talk may go on without an end
+UNREAD = "unread"  # `Variant.spec` of what copies from a text or from its like, so that nothing is looked up
 TITLES = {"direct": "the text, its end where it is too long", "rag": "similar pieces", "uniform": "random pieces"}
 FINDINGS = "complaints, findings, diagnoses and treatment of the patient"
 ABSENCES = "what is denied, absent, normal, ruled out or stopped"
@@ -104,6 +104,11 @@ class QuestionEpisodes(EhrRagEpisodes):
         """Make the parser of a letter."""
         return partial(parse_label, labels=case.task.labels)
 
+    def unread(self, case: Case[Any]) -> EpisodeGenerator:
+        """The deciding reply alone, before which nothing is looked up."""
+        label = yield from self._label(case, "predict", (), (), [])
+        return EventPrediction(label)
+
     def _indicators(self, case: Case[Any], lookups: Any) -> Any:
         yield from ()
         none: Passages = ()
@@ -124,9 +129,7 @@ class SummaryEpisodes(QuestionEpisodes):
 
 
 def build_texts(records: Records, settings: Settings) -> System[Any]:
-    """EHR-RAG on questions or on texts to be summarised. BadInput for vectors of patients."""
-    if settings.embeddings is not None:
-        raise BadInput("system.embeddings has vectors of patients, and texts have none: leave it out.")
+    """EHR-RAG on questions or on texts to be summarised."""
     config, room = records.config, TextRoom(records, settings)
     cases, played = room.cases(WORDS), text_variants(records.asks_summaries, settings)
     by_references = records.asks_summaries and labels_teach(records)
@@ -161,7 +164,7 @@ def build_texts(records: Records, settings: Settings) -> System[Any]:
             comparisons=[("scripted", name) for name in played if name.startswith("scripted_")],
         ),
     )
-    return with_summaries(made, config.reward.eta, "direct") if records.asks_summaries else made
+    return with_summaries(made, config.reward.eta, UNREAD) if records.asks_summaries else made
 
 
 def text_variants(summaries: bool, settings: Settings) -> dict[str, Variant]:
@@ -173,7 +176,7 @@ def text_variants(summaries: bool, settings: Settings) -> dict[str, Variant]:
 
 def text_variant_names(summaries: bool, settings: Settings) -> tuple[str, ...]:
     """List them with those of every system on summaries, and those that are refused."""
-    return (*(TRIVIAL[SUMMARY] if summaries else ()), *variants(settings))
+    return (*(TRIVIAL[SUMMARY] if summaries else ()), *_of_patients(settings))
 
 
 def text_refusals(summaries: bool, settings: Settings) -> dict[str, str]:
@@ -185,11 +188,13 @@ def text_refusals(summaries: bool, settings: Settings) -> dict[str, str]:
 
 def _reasons(summaries: bool, settings: Settings) -> dict[str, str]:
     lacking = REASONS | (OF_LABELS if summaries else {}) | OF_PATIENTS
-    return {
-        name: lacking[str(variant.spec)]
-        for name, variant in variants(settings).items()
-        if str(variant.spec) in lacking
-    }  # fmt: skip
+    every = _of_patients(settings).items()
+    return {name: lacking[str(variant.spec)] for name, variant in every if str(variant.spec) in lacking}
+
+
+def _of_patients(settings: Settings) -> dict[str, Variant]:
+    """Those that patients have, with the one of their vectors, which is refused with its own sentence."""
+    return variants(replace(settings, embeddings=""))
 
 
 def _title(variant: Variant) -> str:
@@ -231,7 +236,7 @@ class TextRoom:
         """The sentences of all texts; retriever=codes means the words of the training texts."""
         texts = {place: TextRecord(_searched(one.text), one.subject_id) for place, one in enumerate(self.samples)}
         kind, train = self.records.config.retriever.kind, self.records.texts.splits.train
-        codes = kind == "codes"
+        codes = kind == CODES
         load = partial(_fitted, fit_words(list(map(_whole, train)))) if codes else partial(load_encoder, kind, ENCODED)
         return TextPieces(texts, load, self.settings.sentences, self.records.config.seed)
 
@@ -253,10 +258,12 @@ class TextRoom:
 class TextPlayer:
     """Plays a case as a variant says. methods: its episodes, by method. usual: the usual answer."""
 
-    methods: Mapping[str, EhrRagEpisodes]
+    methods: Mapping[str, QuestionEpisodes]
     usual: Prediction
 
     def __call__(self, case: Case[Any], variant: Variant) -> EpisodeGenerator:
+        if variant.spec == UNREAD:
+            return self.methods["direct"].unread(case)
         return self._usual() if variant.spec == USUAL else self.methods[variant.spec].episode(case)
 
     def _usual(self) -> EpisodeGenerator:

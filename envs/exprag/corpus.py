@@ -30,6 +30,7 @@ from ghar.retrieval.reports import (
     rank_by_thirds,
     weights,
 )
+from ghar.retrieval.sparse import SPARSE
 
 MAX_DIAGNOSES = 5  # diagnoses that stand for a ranked stay in the report
 ENCODED = 32  # texts an encoder sees at once
@@ -46,7 +47,7 @@ def ranker_encoder(settings: Settings, encoder: Encoder | None) -> Encoder | Non
 
 
 def _load(kind: str) -> Encoder | None:
-    return None if kind in ("tfidf", "bm25") else load_encoder(kind, ENCODED)
+    return None if kind in SPARSE else load_encoder(kind, ENCODED)
 
 
 def make_ranker(settings: Settings, asked: str, index: ReportIndex, notes: Notes, encoder: Encoder | None) -> Ranker:

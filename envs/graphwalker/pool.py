@@ -30,6 +30,8 @@ from ghar.envs.graphwalker.selectors.protocol import (
 )
 from ghar.envs.graphwalker.settings import Settings
 from ghar.envs.system import DemoPretraining, Reader
+from ghar.retrieval.encoders import CODES
+from ghar.retrieval.sparse import SPARSE
 
 # variant -> clustering; Leiden otherwise
 METHODS: Mapping[str, Method] = {"louvain": "louvain", "released": "released"}
@@ -207,8 +209,9 @@ def cut_to(material: EncodedCases[Any], reader: Reader) -> SelectionPool:
 
 
 def dense(kind: str) -> str:
-    """The text encoder for a retriever of that kind: two of them make no vectors."""
-    return "hashing" if kind in ("tfidf", "bm25") else kind
+    """The text encoder for a retriever of that kind: those of `SPARSE` make no vectors of texts, and codes, which
+    another system asks for where it is shown examples, is fitted to events."""
+    return "hashing" if kind in (*SPARSE, CODES) else kind
 
 
 def everyone(splits: Splits[S]) -> Iterator[S]:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from ghar.config import Config, Count, Range
 from ghar.data.tasks.summary_files import SUMMARY
+from ghar.retrieval.encoders import CODES
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,8 @@ def contradictions(config: Config, own: Settings) -> Iterator[str]:
     series, encoders = config.task.name.startswith("series_"), own.variant in ("no_ehr_emb", "show_encoder")
     if own.demographics and (not series or own.encoder == "text" or own.variant == "no_ehr_emb"):
         yield "system.demographics=true is read by EHR encoders of a task=series_... alone: leave it out."
+    if config.retriever.kind == CODES:
+        yield f"retriever={CODES} is fitted to events, and system=graphwalker compares texts: choose another."
     react = own.inference == "react" and not texts
     if not series and (own.encoder not in (None, "text") or react or encoders):
         yield (

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from ghar.config import Config, Count, Fraction, Range
 from ghar.data.tasks.question_files import MEDQA
 from ghar.data.tasks.summary_files import SUMMARY
+from ghar.retrieval.sparse import SPARSE
 
 FACTORS_OF_PATIENTS = ("no_recency", "no_theme")  # values of system.variant that leave out what no text has
 NOUNS = {MEDQA: "questions", SUMMARY: "texts"}  # of tasks without patients
@@ -107,6 +108,6 @@ def contradictions(config: Config, own: Settings) -> Iterator[str]:
             f"system.tasks={own.tasks} teaches labels beside or after chains, and task=summary has neither: leave it "
             "out, and references are taught."
         )
-    if config.retriever.kind in ("tfidf", "bm25"):
+    if config.retriever.kind in SPARSE:
         kind = config.retriever.kind
         yield f"retriever={kind} makes no vectors of summaries: choose retriever=hashing, e5 or another."

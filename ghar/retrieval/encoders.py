@@ -27,6 +27,8 @@ MODELS = {
     "clinical_bert": "emilyalsentzer/Bio_ClinicalBERT",
 }
 
+CODES = "codes"  # a kind of retriever that is fitted to the codes of events, and encodes no other text
+
 # What E5 was trained to see before a text (Wang et al. 2022). Other models bring their own prompts, or need none.
 E5_PROMPTS = {"query": "query: ", "document": "passage: "}
 
@@ -106,8 +108,8 @@ def load_encoder(kind: str, batch_size: int) -> Encoder:
     for every name not yet cached."""
     if kind == "hashing":
         return HashingEncoder()
-    if kind == "codes":
-        raise BadInput("retriever=codes is fitted to events, which only system=ehr_rag retrieves: choose another.")
+    if kind == CODES:
+        raise BadInput(f"retriever={CODES} is fitted to events, which only system=ehr_rag retrieves: choose another.")
     family, _, dimension = kind.partition("-")
     if family == "hashing" and dimension.isdigit():
         return HashingEncoder(int(dimension))

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from ghar.ranking import best
 from ghar.storage import Strings, read_array, read_strings, write_arrays
 
 SparseKind = Literal["tfidf", "bm25"]
+SPARSE = get_args(SparseKind)  # kinds of retrievers that make no vectors
 WORD = re.compile(r"\w+")
 PARTS = re.compile(r" - | \(")  # "head - relation - tail", "name (type)"
 NAME = "="  # begins a term that is a whole name

@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -17,7 +18,7 @@ from ghar.envs.few_shot import with_demonstrations, with_selected
 from ghar.envs.play import play, stage_of
 from ghar.envs.records import Records
 from ghar.envs.rollout import EpisodeJob, rollout
-from ghar.envs.system import WORDS, Reader, Reporting, System, Variant
+from ghar.envs.system import WORDS, Reader, Reporting, System, Variant, build
 from ghar.episode import (
     Act,
     Completion,
@@ -30,6 +31,7 @@ from ghar.episode import (
     Retrieve,
 )
 from ghar.errors import BadInput
+from ghar.launch.entry import load
 from ghar.llm.parsing import parse_label
 from ghar.rewards.compose import EpisodeReward
 from ghar.rewards.outcome import score_outcome
@@ -162,3 +164,19 @@ def test_graphwalkers_selectors_stand_before_ghars_prompts(small_system: System[
                 assert other.prompt == one.prompt
     with pytest.raises(BadInput, match="chooses no examples"):
         with_selected(small_system, small_records, ["scripted_with_ghar.random"])
+
+
+def test_they_choose_for_a_system_that_searches_events_by_codes(tmp_path: Path) -> None:
+    name = "scripted_direct_with_graphwalker.semantic_emb"
+    config = load(
+        ["system=ehr_rag", "task=read", "data=demo", "data.patients=60", f"run_dir={tmp_path}",
+         f"eval.variants=[{name}]"]
+    )  # fmt: skip
+    assert config.retriever.kind == "codes"
+    records = Records(config)
+    system = with_selected(build(records), records, [name])
+    one = replace(system, cases=replace(system.cases, test=system.cases.test[:1]))
+    variant = one.variants[name]
+    (episode,) = play(stage_of(one, variant, config), one.cases.test, one.fixed[variant.who](), seed=0, title="")
+    (act,) = [record.effect for record in episode.trace if isinstance(record.effect, Act)]
+    assert act.prompt.startswith("Earlier patient:")

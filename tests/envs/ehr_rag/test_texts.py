@@ -114,8 +114,10 @@ class FitOnce:
 
 def test_sentences_stand_by_their_numbers_and_arguments_name_them_so() -> None:
     assert rows_text(["[10] later", "[2] earlier"], False) == "[2] earlier\n[10] later"
-    passage = RowPassage("", "chunks", 0, 1.0, 0, (0, 1), ("[1] a fever", "[11] a rash"), ("", ""))
+    passage = RowPassage("", "chunks", 0, 1.0, 0, (0, 10), ("[1] a fever", "[11] a rash"), ("", ""))
     assert used_lines(passage, "As [11] has it") == ["[11] a rash"]
+    assert used_lines(passage, "As [1, 11] have it") == list(passage.rows)
+    assert used_lines(passage, "From [2-11], and [12]") == ["[11] a rash"] and not used_lines(passage, "[1/2] [x, 1]")
 
 
 @pytest.mark.parametrize("task", ["medqa", "summary"])
@@ -235,6 +237,7 @@ def test_the_rule_answers_by_what_the_case_names(tmp_path: Path) -> None:
         ("medqa", "no_ether", "no_ether of system=ehr_rag ranks without times"),
         ("medqa", "scripted_rule", "most frequent codes"),
         ("medqa", "counts", "counts codes of patients"),
+        ("medqa", "embeddings", "reads vectors of patients"),
         ("summary", "react", "ends with the number of a label: choose lead|ends with the number of a label: choose"),
         ("summary", "usual", "usual label"),
     ],
@@ -244,9 +247,16 @@ def test_what_texts_lack_is_refused(tmp_path: Path, task: str, name: str, senten
 
 
 def test_vectors_of_patients_are_refused(tmp_path: Path) -> None:
-    config = config_of(tmp_path, "medqa", "system.embeddings=x.npz", "eval.variants=[embeddings]")
     with pytest.raises(BadInput, match="texts have none: leave it out"):
-        build(Records(config))
+        config_of(tmp_path, "medqa", "system.embeddings=x.npz", "eval.variants=[embeddings]")
+
+
+@pytest.mark.parametrize("name", ["lead", "nearest"])
+def test_what_is_copied_from_a_text_looks_nothing_up(tmp_path: Path, name: str) -> None:
+    config = config_of(tmp_path, "summary", "task.max_test=1", "task.max_train=4")
+    system = build(Records(config))
+    row = system.report.row(played(system, config, name)[0], system.cases.test[0], system.variant(name))
+    assert row["summary"] and not row["retrieved"] and row["iterations"] == 0 and row["found"] == []
 
 
 def test_label_only_sft_and_the_warm_up_learn_what_is_right(tmp_path: Path) -> None:
