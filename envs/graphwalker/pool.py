@@ -52,8 +52,8 @@ class EncodedCases(Generic[S]):
     """Cases of one task, split and encoded, before anyone's tokenizer. Readers share it.
 
     head: what stands before any case. embeddings, words: vectors of all samples by the graph's encoder and by the text
-    encoder, whose name is `text_model`. piece: a sample as pieces of a prompt. looks: measurement -> what looking at it
-    shows, for ReAct; of a clinical text it and its summary, for rewards. render: samples as text, for a tokenizer.
+    encoder, whose name is `text_model`. piece: a sample as pieces of a prompt. reads: `Case.reads`: what
+    ReAct may look at, or a clinical text with its summary, for rewards. render: samples as text, for a tokenizer.
     selectors: those that can be put to these cases. reply: tokens that a summary may have; None where labels are asked.
     times: with data.earlier, when each sample is predicted, and when its outcome is known, in microseconds.
     audit: what test samples show against the outcome's time, as summary.json holds it; null where the house says it.
@@ -71,7 +71,7 @@ class EncodedCases(Generic[S]):
     text_model: str
     piece: Callable[[Prompt, Reader, S], Patient]
     render: Callable[[S], str]
-    looks: Callable[[S], Any]
+    reads: Callable[[S], Any]
     selectors: tuple[Name, ...]
     generated: bool
     credentialed: bool

@@ -256,7 +256,7 @@ def _cases(walkers: SelectionPool) -> Splits[Case[Looks]]:
         sample = samples[patient.sample_id]
         return Case(
             patient.sample_id, patient.subject_id, getattr(sample, "visit_id", patient.subject_id), patient.text, (),
-            material.task, patient.label, material.looks(sample),
+            material.task, patient.label, material.reads(sample),
             credentialed=getattr(sample, "credentialed", material.credentialed),
         )  # fmt: skip
 
