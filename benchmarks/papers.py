@@ -45,7 +45,7 @@ def tables() -> str:
 
 
 def _settings(items: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """A paragraph for each study of a paper: whence its settings are, and in what all of its numbers differ."""
+    """A paragraph for each study of a paper, whence its settings are, and a list of that in which its numbers differ."""
     for name in dict.fromkeys(item["study"] for item in items if "study" in item):
         paper = _study(name).paper
         if paper is None:
@@ -56,9 +56,8 @@ def _settings(items: Iterable[Mapping[str, Any]]) -> Iterator[str]:
             f"**`study={name}`** takes its settings from {paper.source}.",
             *(["The paper trains no language model here, and neither does `scale=full`."] if paper.frozen else []),
             *([f"Published numbers need {asked}, which `scale=full` cannot set by itself."] if closed else []),
-            *paper.differs,
         ]
-        yield from ("", " ".join(sentences))
+        yield from ("", " ".join(sentences), "", *(f"- {sentence}" for sentence in paper.differs))
 
 
 def state(item: Mapping[str, Any]) -> tuple[str, list[str]]:

@@ -69,12 +69,14 @@ def judge_rankers(study: RankerStudy, judge: Policy) -> dict[str, Any]:
 
 
 def _rankers(study: RankerStudy) -> dict[str, Callable[[DischargeQuestion], np.ndarray]]:
-    """Scores of all stays of the index for a question: by codes with equal weights, and by text."""
+    """Scores of all stays of the index for a question's stay: by codes with equal weights, and by its own report (the
+    paper compares two summaries here, where a text ranker that plays reads no report of the stay that is asked about).
+    """
     index, texts = study.corpus.index, text_scores(study.corpus.index, study.corpus.notes, study.encoder)
     weight = weights("uniform", "diagnoses")
     return {
         "ehr": lambda question: similarities(index, study.corpus.queries[question.visit_id], weight),
-        "text": lambda question: texts(f"{question.asked}\n{question.menu}\n{question.background}"),
+        "text": lambda question: texts(study.corpus.notes.text(question.visit_id)),
     }
 
 
