@@ -248,6 +248,7 @@ class System(Generic[R]):
     prepare: what a variant has to learn before it is played, from the policy that will play it.
     partitions: of the corpus, where it has some (GHAR may ask it: system.sources).
     block: so many neighbouring cases are balanced only together; a draw takes all of them.
+    corpus_prompts: that the corpus has the model read for a case, at most, besides those of its episode; for plans.
     """
 
     name: str
@@ -268,6 +269,7 @@ class System(Generic[R]):
     prepare: Callable[[Variant, Policy], Variant] = lambda variant, policy: variant
     partitions: Sequence[Any] = ()
     block: int = 1
+    corpus_prompts: Callable[[Variant], float] = lambda variant: 0.0
     origin: Provenance = UNKNOWN
     training: Training = field(default_factory=Training)
     report: Reporting[R] = field(default_factory=lambda: Reporting())

@@ -22,7 +22,7 @@ from ghar.config import Config
 from ghar.device import GIB, Device, planned_for, this_device
 from ghar.envs import system as systems
 from ghar.envs.records import Records
-from ghar.envs.system import WORDS, DemoPretraining, Reader, System
+from ghar.envs.system import WORDS, DemoPretraining, Reader, System, Variant
 from ghar.errors import BadInput
 from ghar.heap import release_memory
 from ghar.llm.tensor_parallel import check_gpus, check_shape
@@ -238,6 +238,9 @@ def phases_of(
         waited = rules * counted.seconds
         phases.append(_phase(name, plays, trained, passes, waited, speed, processes, held))
 
+    def as_played(variant: Variant) -> EpisodeCounts:
+        return replace((variants or {}).get(variant.name, counted), scored=system.corpus_prompts(variant))
+
     if makes_base(config, system):
         add("base", 0, base.steps * base.batch * call, memory["sft"])
     samples = min(warmup.samples, len(cases.train))
@@ -264,14 +267,11 @@ def phases_of(
         read = trained * (counted.tokens if counted.before is None else counted.before)
         # log-probs, and those of the reference
         before = 0 if config.trainer.method == "rft" else (2 if needs_reference(config) else 1) * read
-        episodes = rl.updates * rl.episodes + validated
+        episodes = [(rl.updates * rl.episodes + validated, as_played(system.variants[system.main]))]
         add("rl", episodes, rl.updates * rl.epochs * batch, memory["rl"], passes=rl.updates * before)
     models = [variant for variant in evaluated if system.asks_model(variant)]
     tested, fitted = len(cases.test), min(rl.eval_samples, len(cases.valid))  # and a temperature of each, but the base
-    plays = [
-        (tested + (fitted if variant.who != "base" else 0), (variants or {}).get(variant.name, counted))
-        for variant in models
-    ]
+    plays = [(tested + (fitted if variant.who != "base" else 0), as_played(variant)) for variant in models]
     rules = sum(variant.who in system.fixed for variant in evaluated) * tested  # what asks no one is fitted, not played
     add("evaluation", plays, 0, memory.get("evaluation", 0), rules=rules)
     return phases
@@ -289,8 +289,8 @@ def _phase(
 ) -> PlanPhase:
     """plays: episodes that the model plays; trained: tokens; passes: tokens of forward passes besides; waited: seconds
     of what asks no model; held: memory."""
-    read = passes + sum(n * of.prompt * of.fresh for n, of in plays)
-    calls, sampled = sum(n * of.calls for n, of in plays), sum(n * of.reply for n, of in plays)
+    read = passes + sum(n * (of.prompt * of.fresh + of.scored * of.asked) for n, of in plays)
+    calls, sampled = sum(n * (of.calls + of.scored) for n, of in plays), sum(n * of.reply for n, of in plays)
     seconds = None
     if speed is not None:
         played = sum(n * (of.steps * speed.step + of.rows * speed.row + of.seconds) for n, of in plays)

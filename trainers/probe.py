@@ -37,7 +37,8 @@ class EpisodeCounts:
     context: tokens of a call's prompt, with the reply that it goes on from, None where they are prompt / calls;
     texts: prompts and replies of each episode of the probe; at_once: requests that an episode waits for together; sft,
     rl, before: tokens of its rows in the passes of SFT, of RL and of RL's log-probabilities, those that rows share
-    once, None where they are its `tokens`.
+    once, None where they are its `tokens`; scored: prompts besides, which the corpus has the model read
+    (`System.corpus_prompts`).
     """
 
     calls: float
@@ -54,6 +55,7 @@ class EpisodeCounts:
     sft: float | None = None
     rl: float | None = None
     before: float | None = None
+    scored: float = 0.0
 
     @property
     def tokens(self) -> float:
@@ -62,8 +64,12 @@ class EpisodeCounts:
     @property
     def call(self) -> float:
         """Tokens of a call's whole prompt and its reply."""
-        calls = max(self.calls, 1)
-        return (self.prompt / calls if self.context is None else self.context) + self.reply / calls
+        return self.asked + self.reply / max(self.calls, 1)
+
+    @property
+    def asked(self) -> float:
+        """Tokens of a call's whole prompt."""
+        return self.prompt / max(self.calls, 1) if self.context is None else self.context
 
 
 def probe_variants(system: System[Any], config: Config, shape: ModelShape) -> dict[str, EpisodeCounts]:
@@ -105,6 +111,7 @@ def _count(
         calls, read, sampled, seconds, steps, rows, share_read, run.longest, context,
         texts=tuple(_texts(episode, run.weight) for episode in episodes),
         at_once=run.widest / min(len(chosen), config.env.in_flight),
+        scored=system.corpus_prompts(variant),
     )  # fmt: skip
 
 

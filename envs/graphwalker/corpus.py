@@ -19,9 +19,11 @@ from weakref import ref
 import numpy as np
 
 from ghar.envs.graphwalker.pool import SelectionPool
+from ghar.envs.graphwalker.selectors.ids import ROUNDS
 from ghar.envs.graphwalker.selectors.prompt import END, example_text
 from ghar.envs.graphwalker.selectors.protocol import ExamplePool, Name, Selection, SelectionQuery, different
 from ghar.envs.graphwalker.selectors.scorer import EngineScorer, Scorer, drive, entropy_drops
+from ghar.envs.graphwalker.settings import Settings
 from ghar.envs.system import Variant
 from ghar.episode import Evidence, Passage, Retrieve
 from ghar.errors import BadInput
@@ -35,6 +37,15 @@ NEEDS: Mapping[Name, Need] = {  # all others ask nothing of a model
     "influence": "log-probabilities", "delta_knn": "log-probabilities", "ids": "generation",
     "lms3": "hidden states", "gradsel": "hidden states",
 }  # fmt: skip
+
+
+def prompts_before(settings: Settings, variant: Variant) -> float:
+    """Count the prompts that a model reads at most to choose a patient's examples, shared ones included."""
+    selector = getattr(variant.spec, "selector", "zero_shot")
+    measured = 2 if settings.entropy_drop and selector != "zero_shot" else 0
+    if selector not in NEEDS:
+        return measured
+    return measured + (ROUNDS if NEEDS[selector] == "generation" else settings.effort or settings.usual_effort)
 
 
 @dataclass(frozen=True, kw_only=True)

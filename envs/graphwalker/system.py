@@ -15,7 +15,7 @@ from ghar.data.tasks.splits import Splits
 from ghar.data.tasks.summary_files import SUMMARY
 from ghar.envs.case import Case
 from ghar.envs.graphwalker.clinical_texts import reference_examples, text_refusals, texts_material
-from ghar.envs.graphwalker.corpus import Examples, ExamplesCorpus, SelectExamples, earlier
+from ghar.envs.graphwalker.corpus import Examples, ExamplesCorpus, SelectExamples, earlier, prompts_before
 from ghar.envs.graphwalker.episode import (
     INFERENCE_ROLES,
     EncoderSpec,
@@ -139,6 +139,7 @@ def assemble(material: EncodedCases[Any], config: Config, reader: Reader) -> Sys
             RULE: partial(FunctionPolicy, majority_of_examples),
             ALIKE: lambda: FunctionPolicy(RarestShared(weights())),
         },
+        corpus_prompts=partial(prompts_before, settings),
         origin=Provenance(material.generated, material.credentialed),
         training=Training(
             teacher=ALIKE if lists else RULE, teacher_variant=variants["scripted_alike" if lists else TAUGHT],

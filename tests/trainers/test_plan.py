@@ -67,6 +67,7 @@ def test_calls_tokens_and_hours_by_hand(tmp_path: Path) -> None:
     seconds = (300 * episodes + 20 * 16 * 306) / 1000 + sampled + one.trained / 100 + 0.5 * episodes
     assert one.seconds == pytest.approx(seconds) and two.seconds == pytest.approx(seconds / 2)
     assert one.memory == 3.0
+    assert phases(replace(counted, scored=9), speed, 1, *own)["rl"] == one, "GHAR's corpus asks no model"
     kept = phases(replace(counted, fresh=0.25), speed, 1, *own)["rl"]
     assert kept.seconds == pytest.approx(seconds - 0.75 * 300 * episodes / 1000)
     packed = phases(replace(counted, sft=80, rl=200, before=150), speed, 1, *own)
@@ -473,3 +474,14 @@ def test_a_plan_for_gpus_that_are_not_here_has_their_memory_and_no_hours(
     assert shared is not None and shared.processes == 1  # which uses both
     with pytest.raises(BadInput, match=r"plan names 8 GPUs, and engine\.gpus=2 .* write plan=2xh100"):
         show(load([*own, "plan=8xh100", "engine.gpus=2"]))
+
+
+def test_what_selectors_have_the_model_read_is_counted() -> None:
+    variants = "eval.variants=[semantic_emb,graphwalker,ids]"
+    config = load(["system=graphwalker", "task=read", "data.patients=60", variants])
+    system = systems.build(Records(config))
+    planned = phases_of(system, config, replace(COUNTED, calls=1), SPEED, {"sft": 1.0, "rl": 1.0}, 1)
+    one, walk = {p.name: p for p in planned}["evaluation"], 1 + 3 * 3 + 2 * 8  # of the defaults k, k_c, k_a and k_g
+    patients = len(system.cases.test) + min(config.trainer.rl.eval_samples, len(system.cases.valid))
+    assert one.calls == patients * (3 + walk + 3)  # an answer of each, the walk, and IDS's three reasonings
+    assert one.read == patients * 300 * (3 + walk + 3)
