@@ -250,7 +250,8 @@ def phases_of(
         # between all right at once, each played with its opposite decisions too, and all wrong
         tries = samples * ((1 + warmup.attempts) / 2 + (0.5 if system.training.shaping else 0) + rehearsed)
         rule = warmup.teacher == "scripted"
-        add("teacher", 0 if rule else tries, 0, memory.get("teacher", 0), rules=tries if rule else 0)
+        episodes = 0 if rule else [(tries, as_played(system.teacher_variant()))]
+        add("teacher", episodes, 0, memory.get("teacher", 0), rules=tries if rule else 0)
     if warms_up:
         taught = counted.tokens if counted.sft is None else counted.sft
         add("sft", 0, warmup.epochs * samples * (1 + rehearsed) * taught, memory["sft"])

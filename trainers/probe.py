@@ -111,7 +111,6 @@ def _count(
         calls, read, sampled, seconds, steps, rows, share_read, run.longest, context,
         texts=tuple(_texts(episode, run.weight) for episode in episodes),
         at_once=run.widest / min(len(chosen), config.env.in_flight),
-        scored=system.corpus_prompts(variant),
     )  # fmt: skip
 
 
