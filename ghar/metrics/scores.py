@@ -108,17 +108,21 @@ def from_confusion(cells: np.ndarray, n_classes: int) -> Statistic:
     one_hot = np.zeros((len(cells), n_classes * (n_classes + 1)))
     one_hot[np.arange(len(cells)), cells] = 1.0
 
-    def statistic(weights: np.ndarray) -> dict[str, np.ndarray]:
+    def by_class(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         matrix = (weights @ one_hot).reshape(len(weights), n_classes, n_classes + 1)
         truth, guess = matrix.sum(axis=2), matrix.sum(axis=1)[:, :n_classes]
         hits = np.diagonal(matrix, axis1=1, axis2=2)
-        recall = ratio(hits, truth)
         # Classes that occur neither as label nor as prediction do not count, as in scikit-learn.
-        f1 = ratio(2 * hits, truth + guess)
+        return truth, guess, hits, ratio(hits, truth), ratio(2 * hits, truth + guess)
+
+    *_, whole_recall, whole_f1 = by_class(np.ones((1, len(cells))))
+
+    def statistic(weights: np.ndarray) -> dict[str, np.ndarray]:
+        truth, guess, hits, recall, f1 = by_class(weights)
         values = {
             "accuracy": hits.sum(axis=1) / truth.sum(axis=1),
-            "balanced_accuracy": mean_over_classes(recall),
-            "macro_f1": mean_over_classes(f1),
+            "balanced_accuracy": mean_over_classes(kept(recall, whole_recall)),
+            "macro_f1": mean_over_classes(kept(f1, whole_f1)),
         }
         if n_classes == 2:
             right = ratio(hits, guess)
@@ -133,12 +137,16 @@ def from_scores(labels: np.ndarray, scores: np.ndarray) -> Statistic:
     classes = [1] if scores.shape[1] == 2 else range(scores.shape[1])
     curves = [one_against_rest(labels == c, scores[:, c]) for c in classes]
 
-    def statistic(weights: np.ndarray) -> dict[str, np.ndarray]:
+    def by_class(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         areas = [curve(weights) for curve in curves]
-        return {
-            "auroc": mean_over_classes(np.stack([roc for roc, _ in areas], axis=1)),
-            "auprc": mean_over_classes(np.stack([pr for _, pr in areas], axis=1)),
-        }
+        return np.stack([roc for roc, _ in areas], axis=1), np.stack([pr for _, pr in areas], axis=1)
+
+    whole = by_class(np.ones((1, len(labels))))
+
+    def statistic(weights: np.ndarray) -> dict[str, np.ndarray]:
+        pairs = zip(("auroc", "auprc"), by_class(weights), whole, strict=True)
+        several = len(curves) > 1  # the one area of two classes stays undefined on a draw of one
+        return {name: mean_over_classes(kept(areas, own) if several else areas) for name, areas, own in pairs}
 
     return statistic
 
@@ -162,6 +170,12 @@ def one_against_rest(positive: np.ndarray, score: np.ndarray) -> Callable[[np.nd
         return ratio(won, all_ups * all_downs), ratio((ups * precision).sum(axis=1), both)
 
     return areas
+
+
+def kept(drawn: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """Numbers of classes [r, classes] where a class that a draw loses has that of all samples [1, classes]: a mean over
+    the others would be of another quantity, beyond what the whole one can be."""
+    return np.where(np.isnan(drawn), whole, drawn)
 
 
 def mean_over_classes(values: np.ndarray) -> np.ndarray:

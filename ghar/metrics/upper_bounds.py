@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 MEANS = {
-    "parametric": "without retrieval, knowing of rare codes only how often each severity occurs",
-    "memory": "without retrieval, with all that the labels of the training patients tell",
+    "parametric": "without retrieval, from codes alone, knowing of rare ones only how often each severity occurs",
+    "memory": "without retrieval, from codes alone, with all that the labels of the training patients tell",
     "retrieval": "with retrieval",
     "examples": "with those cases that tell most, as many as may be shown",
     "pool": "with every case that may be shown",

@@ -140,3 +140,11 @@ def test_ten_times_the_samples_take_about_ten_times_as_long():
 def test_bad_input(labels, predictions, scores, word):
     with pytest.raises(BadInput, match=word):
         classification(labels, predictions, 3, scores, patients=None)
+
+
+def test_a_class_that_a_draw_loses_does_not_lift_a_mean_over_classes() -> None:
+    """A constant answer has a third of three classes' balanced accuracy, on every draw."""
+    labels = [0] * 27 + [1] * 4 + [2]
+    found = classification(labels, [0] * 32, 3, patients=range(32))
+    assert [found["balanced_accuracy"].low, found["balanced_accuracy"].high] == pytest.approx([1 / 3, 1 / 3])
+    assert found["macro_f1"].high <= 1 / 3

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import t as student
 
 from ghar.metrics.bootstrap import mean_interval
-from ghar.metrics.seeds import seeds_and_patients, seeds_and_patients_difference
+from ghar.metrics.seeds import draw_over_seeds, seeds_and_patients, seeds_and_patients_difference
 
 value = st.integers(-9, 9).map(float)
 study = st.lists(st.lists(st.tuples(st.sampled_from("abcde"), value, value), min_size=1, max_size=8), min_size=1,
@@ -116,3 +116,37 @@ def test_what_is_refused() -> None:
         seeds_and_patients_difference([[1.0]], [[1.0], [2.0]], [["a"]])
     with pytest.raises(ValueError, match="one to one"):
         seeds_and_patients_difference([[1.0]], [[1.0, 2.0]], [["a"]])
+
+
+def p_of_mean(values: np.ndarray, seed: int = 0) -> float:
+    """Of one value a patient, no difference being 0."""
+    number = lambda weights: weights @ values / weights.sum(axis=1)  # noqa: E731
+    return draw_over_seeds([number], [range(len(values))], seed=seed).p()
+
+
+def test_p_beyond_what_the_draws_tell_is_that_of_a_t_test() -> None:
+    values = np.random.default_rng(0).normal(0.5, 1.0, 200)
+    exact = 2 * student.sf(values.mean() / (values.std(ddof=1) / np.sqrt(200)), 199)
+    assert exact < 1e-6 and 0.1 * exact < p_of_mean(values) < 10 * exact
+    assert p_of_mean(values - values.mean() + 1e-3) > 0.5 and p_of_mean(0 * values) == 1
+
+
+@pytest.mark.parametrize("patients", [1, 2, 3, 5])
+def test_signs_of_a_few_patients_agree_by_chance(patients: int) -> None:
+    assert p_of_mean(np.ones(patients)) == 2.0 ** (1 - patients)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("patients", "most"), [(3, 0.0), (5, 0.0), (10, 0.1), (40, 0.07)])
+def test_p_is_below_five_percent_as_seldom_as_it_says(patients: int, most: float) -> None:
+    rng = np.random.default_rng(patients)
+    found = [p_of_mean(rng.normal(size=patients), seed) < 0.05 for seed in range(400)]
+    assert np.mean(found) <= most + 2 * np.sqrt(0.05 * 0.95 / 400) * (most > 0)
+
+
+def test_seeds_that_differ_weigh_more_than_patients_that_do_not() -> None:
+    """Two seeds say little of all seeds, however sure the patients of each are."""
+    apart = [np.full(200, 0.2), np.full(200, 0.4)]
+    numbers = [lambda weights, own=own: weights @ own / weights.sum(axis=1) for own in apart]
+    p = draw_over_seeds(numbers, [range(200)] * 2).p()
+    assert p == pytest.approx(2 * student.sf(0.3 / 0.1, 1))

@@ -243,7 +243,14 @@ def test_what_was_changed_afterwards_is_found(shop: tuple[StudyJobs, Player]) ->
     table = path / "tables" / "main-demo.csv"
     line = "good,Good & right,read,accuracy,all,"
     table.write_text(table.read_text().replace(f"{line}0.", f"{line}1."))
-    assert any("main-demo.csv: value of good" in sentence for sentence in verify(path).wrong)
+    [wrong] = verify(path).wrong
+    assert "main-demo.csv, line " in wrong and f"{line}1." in wrong and f"{line}0." in wrong
+    conclude(made.folder, made.study)
+    assert not verify(path).wrong
+    latex = path / "tables" / "main-demo.tex"
+    latex.write_text(latex.read_text().replace("\\textbf{Good", "\\textbf{Better"))
+    [wrong] = verify(path).wrong
+    assert "main-demo.tex, line " in wrong and "Better" in wrong
     conclude(made.folder, made.study)
     file = next((path / "predictions").glob("one-demo-read-seed0.*"))
     frame = pl.read_parquet(file)
@@ -332,7 +339,7 @@ def frame_of(labels: Sequence[str], answers: Sequence[str | None], who: Sequence
 
 def test_one_class_and_small_groups_are_holes() -> None:
     one = frame_of(["no"] * 4, ["no", None, "no", "yes"], list("abcd"))
-    for metric in ("auroc", "balanced_accuracy", "f1"):
+    for metric in ("auroc", "balanced_accuracy", "f1", "macro_f1", "weighted_f1"):
         with pytest.raises(BadInput, match="one class only among 4 samples"):
             number_of(metric, one, ("no", "yes"))
     with pytest.raises(BadInput, match="no threshold was chosen"):

@@ -50,6 +50,11 @@ def test_rows_of_a_model_from_elsewhere(tmp_path: Path, world_cache: Path) -> No
     assert numbers["main-demo"]["tests"]["grasp"]["los/accuracy"]["all"]["difference"] < 0
     assert numbers["sex-demo"]["cells"]["grasp"]["read/accuracy"]["female"]["value"] == 1
     assert not verify(made.folder.path).wrong
+    more = replace(made, study=with_outside(made.study, {"late": str(folder)}, {}))  # one that is named later
+    assert run_study(more, quiet)["main-demo"]["cells"]["late"]["los/accuracy"]["all"]["value"] == 1
+    with pytest.raises(BadInput, match="holds another study"):
+        run_study(replace(more, study=replace(more.study, seeds=(0,))), quiet)
+    made = more
     right.with_columns(prediction=pl.lit("0")).write_csv(folder / "demo-los.csv")  # another model by the same name
     assert run_study(made, quiet)["main-demo"]["cells"]["grasp"]["los/accuracy"]["all"]["value"] < 1
 
@@ -59,6 +64,10 @@ def test_rows_of_a_model_from_elsewhere(tmp_path: Path, world_cache: Path) -> No
     ({"sample_id": ["a", "b"], "prediction": ["0", "7"]}, "sample b has the prediction '7', which is none of 0, 1, 2"),
     ({"sample_id": ["a"], "probability_0": [1.0], "probability_2": [0.0]}, "has no column probability_1"),
     ({"sample_id": ["a"]} | {f"probability_{label}": [0.5] for label in LABELS}, "of sample a do not add up to 1"),
+    ({"sample_id": ["a"]} | {f"probability_{label}": [float("nan")] for label in LABELS},
+     "a probability of sample a is not a number"),
+    ({"sample_id": ["b"]} | {f"probability_{label}": ["0,3"] for label in LABELS},
+     "probability_0 of sample b is '0,3', which is no number: write it with a decimal point"),
 ])  # fmt: skip
 def test_what_is_wrong_with_a_file_is_a_sentence(tmp_path: Path, columns: dict[str, Any], sentence: str) -> None:
     for path in (tmp_path / "x.parquet", tmp_path / "x.csv"):

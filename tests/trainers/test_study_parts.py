@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -24,10 +24,12 @@ from ghar.metrics.policy import policy_summary
 from ghar.metrics.runfolder import RunFolder
 from ghar.metrics.seeds import drawn_over_seeds
 from ghar.trainers.runs.resume import as_yaml, open_run
+from ghar.trainers.study.figures import figures_of
 from ghar.trainers.study.jobs import fork
 from ghar.trainers.study.metrics import bounds_of, check_metric, number_of
-from ghar.trainers.study.numbers import FinishedCell, Results, table_of
-from ghar.trainers.study.schema import Study, StudyRow, StudyRun, StudyTable
+from ghar.trainers.study.numbers import FinishedCell, Results, as_json, table_of
+from ghar.trainers.study.render import as_latex, size_of
+from ghar.trainers.study.schema import Names, Study, StudyRow, StudyRun, StudyTable
 from ghar.trainers.study.translate import translation
 from ghar.trainers.study.verify import by_sklearn
 
@@ -334,3 +336,86 @@ def test_a_number_that_rests_on_one_patient_is_a_hole_with_its_count() -> None:
         number_of(metric, frame([f"p{i}" for i in range(6)]), ("no", "yes"))
     number_of("specificity", frame(["p"] * 6), ("no", "yes"))
     number_of("accuracy", frame(["p"] * 6), ("no", "yes"))
+
+
+def results_with(
+    folder: Path, frames: Mapping[str, Sequence[pl.DataFrame]], table: StudyTable, labels: Names
+) -> Results:
+    """What a cell a seed has left. frames: row -> predictions, a seed each; the first row is the main one."""
+    rows, seeds = tuple(StudyRow(name, name, "run", name) for name in frames), range(len(next(iter(frames.values()))))
+    study = Study("s", "S", "", ("los",), (StudyRun("run", "ghar"),), rows, (table,), rows[0].name, seeds=tuple(seeds))
+    done = {}
+    for seed in seeds:
+        files = {name: folder / f"{name}{seed}" for name in frames}
+        for name, file in files.items():
+            frames[name][seed].write_parquet(file)
+        cell = FinishedCell(f"run-demo-los-seed{seed}", labels, files, {})
+        done[cell.cell] = cell
+    return Results(study, done, {}, resamples=200)
+
+
+def test_numbers_and_differences_keep_to_what_they_can_be(tmp_path: Path) -> None:
+    """Brier of three labels runs to 2; the accuracies of two seeds that differ much differ by 1 at most."""
+    sure = pl.DataFrame({
+        "sample_id": [f"s{i}" for i in range(30)], "subject_id": [f"p{i}" for i in range(30)],
+        "label": ["a", "b", "c"] * 10, "prediction": ["b"] * 30, "correct": [False, True, False] * 10,
+        "probabilities": [[0.0, 1.0, 0.0]] * 30,
+    })  # fmt: skip
+    right, wrong = (sure.with_columns(correct=pl.lit(one)) for one in (True, False))
+    table = StudyTable("t", "T", metrics=("accuracy", "brier"))
+    results = results_with(tmp_path, {"one": [right, wrong], "two": [wrong, wrong]}, table, ("a", "b", "c"))
+    found = table_of(results, table, "demo")
+    brier = found["cells"]["one"]["los/brier"]["all"]
+    assert brier["value"] == pytest.approx(4 / 3) and brier["low"] < brier["value"] < brier["high"] < 2
+    test = found["tests"]["two"]["los/accuracy"]["all"]
+    assert (test["low"], test["difference"], test["high"]) == (-1, 0.5, 1) and test["p"] > 0.4
+
+
+def test_a_group_without_a_number_has_no_part_in_the_gap(tmp_path: Path) -> None:
+    """Predicted at about 0.5 is no one of the third group: it is a hole, and the gap is that of the other two."""
+    frame = pl.DataFrame({
+        "sample_id": [f"s{i}" for i in range(36)], "subject_id": [f"p{i}" for i in range(36)],
+        "label": ["no", "yes"] * 18, "prediction": ["no"] * 36, "correct": [True, False] * 18,
+        "probabilities": [[0.5, 0.5]] * 24 + [[0.9, 0.1]] * 12, "sex": ["a"] * 12 + ["b"] * 12 + ["c"] * 12,
+    })  # fmt: skip
+    frame = frame.with_columns(threshold=pl.lit(0.5))
+    table = StudyTable("t", "T", metrics=("observed@0.5",), by="sex")
+    found = table_of(results_with(tmp_path, {"one": [frame]}, table, ("no", "yes")), table, "demo")
+    assert found["cells"]["one"]["los/observed@0.5"]["c"] == {"hole": "undefined on these samples"}
+    assert found["gaps"]["one"]["los/observed@0.5"]["groups"] == ["a", "b"]
+    as_json({"t": found})
+
+
+def test_latex_keeps_every_sign_of_a_title_and_says_what_it_is_of(tmp_path: Path) -> None:
+    frame = pl.DataFrame({
+        "sample_id": ["a", "b"], "subject_id": ["1", "2"], "label": ["no", "yes"], "prediction": ["no", None],
+        "correct": [True, False], "probabilities": [[0.5, 0.5]] * 2, "seconds": [1e-5, 2e-5],
+    })  # fmt: skip
+    table = StudyTable("t", "T", metrics=("accuracy", "seconds", "reward"))
+    frames = {"one": [frame.with_columns(reward=pl.lit(1.0))], "two": [frame]}
+    results = results_with(tmp_path, frames, table, ("no", "yes"))
+    title = r"~ \ ^x <b> 5%"
+    study = replace(results.study, rows=(replace(results.study.rows[0], title=title), results.study.rows[1]))
+    found = table_of(results, table, "demo")
+    text = as_latex(study, table, found, ["2 test samples"])
+    assert text.startswith("% T\n% 2 test samples\n") and "$<$0.001" in text
+    own = r"\textbf{\textasciitilde{} \textbackslash{} \textasciicircum{}x $<$b$>$ 5\%}"
+    assert own in text and size_of(found) == "2 test samples of 2 patients"
+
+
+def test_a_metric_without_a_number_has_no_panel(tmp_path: Path) -> None:
+    frame = pl.DataFrame({
+        "sample_id": ["a", "b"], "subject_id": ["1", "2"], "label": ["no", "no"], "prediction": ["no", None],
+        "correct": [True, False], "probabilities": [[0.5, 0.5]] * 2,
+    })  # fmt: skip
+    table = StudyTable("t", "T", metrics=("accuracy", "auroc"))
+    results = results_with(tmp_path, {"one": [frame]}, table, ("no", "yes"))
+    [(svg, _)] = figures_of(results.study, table, table_of(results, table, "demo")).values()
+    assert "Accuracy" in svg and "AUROC" not in svg
+
+
+def test_figures_name_what_lies_along_x() -> None:
+    files = sorted((ROOT / "conf" / "study").glob("[a-z]*.yaml"))
+    every = [(file.stem, table) for file in files for table in yaml.safe_load(file.read_text())["tables"]]
+    lines = [(name, table) for name, table in every if table.get("draw") == "lines"]
+    assert lines and not [(name, table["name"]) for name, table in lines if not table.get("axis")]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ghar.metrics.charts import INK, PALETTE, panels
-from ghar.trainers.study.metrics import title_of
+from ghar.trainers.study.metrics import PARAMETERS, title_of
 from ghar.trainers.study.schema import Study, StudyTable
 
 DOTS = 150  # per inch, of PNG
@@ -43,6 +43,7 @@ def _bars(study: Study, numbers: Mapping[str, Any], task: str, metrics: Sequence
     rows = [row for row in numbers["cells"] if any(_cell(numbers, row, task, m) for m in metrics)]
     if not rows:
         return None
+    metrics = [metric for metric in metrics if any(_cell(numbers, row, task, metric) for row in rows)]
     titles = [study.row(row).title for row in reversed(rows)]
     with _grid(name, metrics, 0.7 + 0.2 * len(rows)) as (figure, axes, svg):
         for i, (one, metric) in enumerate(zip(axes, metrics, strict=False)):
@@ -73,7 +74,8 @@ def _lines(study: Study, numbers: Mapping[str, Any], task: str, metrics: Sequenc
         if series:
             drawn.append((title_of(metric), series))
     ticks = sorted({study.row(row).x or 0.0 for row in placed})
-    return _curve(drawn, name, ticks, [f"{tick:g}" for tick in ticks])
+    [axis] = {table.axis for table in study.tables if table.name == numbers["table"]}
+    return _curve(drawn, name, ticks, [f"{tick:g}" for tick in ticks], axis=axis)
 
 
 def _curves(study: Study, numbers: Mapping[str, Any], task: str, metrics: Sequence[str], name: str) -> Any:
@@ -84,7 +86,8 @@ def _curves(study: Study, numbers: Mapping[str, Any], task: str, metrics: Sequen
         points = [(float(m.partition("@")[2]), cell) for m in over if (cell := _cell(numbers, row, task, m))]
         if points:
             series.append((study.row(row).title, [x for x, _ in points], *_columns([cell for _, cell in points])))
-    return _curve([(title_of(over[0].partition("@")[0]), series)] if series else [], name)
+    own = over[0].partition("@")[0] if over else ""
+    return _curve([(title_of(own), series)] if series else [], name, axis=PARAMETERS.get(own, ""))
 
 
 def _groups(study: Study, numbers: Mapping[str, Any], task: str, metrics: Sequence[str], name: str) -> Any:
@@ -144,9 +147,10 @@ def _curve(
     at: Sequence[float] = (),
     ticks: Sequence[str] = (),
     line: str = "-",
+    axis: str = "",
 ) -> Any:
     """drawn: of each panel the quantity and its lines; a label has one colour and marker in all of them, and stands in
-    one legend beside the panels."""
+    one legend beside the panels. axis: what lies along x."""
     if not drawn:
         return None
     labels = list(dict.fromkeys(label for _, series in drawn for label, *_ in series))
@@ -161,7 +165,7 @@ def _curve(
                              capsize=1.5)  # fmt: skip
             if ticks:
                 one.set_xticks(list(at), list(ticks), **(SLANTED if max(map(len, ticks)) > 5 else {}))
-            one.set(ylabel=quantity)
+            one.set(ylabel=quantity, xlabel=axis)
         if len(labels) > 1:
             figure.legend([lines[label] for label in labels], labels, loc="outside right upper", fontsize=7)
         png = _png(figure)

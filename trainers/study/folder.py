@@ -42,14 +42,20 @@ class StudyFolder:
     def samples(self, key: str) -> Path:
         return self.path / "samples" / f"{key}.parquet"
 
-    def open(self, about: Mapping[str, Any], as_today: Callable[[dict[str, Any]], Mapping[str, Any]] = dict) -> None:
+    def open(
+        self,
+        about: Mapping[str, Any],
+        as_today: Callable[[dict[str, Any]], Mapping[str, Any]] = dict,
+        grows: Callable[[Mapping[str, Any], Mapping[str, Any]], bool] = lambda kept, now: False,
+    ) -> None:
         """Create it, or reopen it for the same study. BadInput for another one: its cells would be mixed.
 
-        as_today: what an older folder's study.yaml says, with the fields that have come since.
+        as_today: what an older folder's study.yaml says, with the fields that have come since. grows: whether a study
+        is the one that is kept and more, whose study.yaml is written anew.
         """
         kept = self.path / "study.yaml"
-        if kept.is_file():
-            there = as_today(parse_yaml(kept.read_text()))
+        there = as_today(parse_yaml(kept.read_text())) if kept.is_file() else None
+        if there is not None and not grows(there, about):
             if wrong := [key for key in about if there.get(key) != about[key]]:
                 raise BadInput(
                     f"{self.path} holds another study (other {', '.join(wrong)}): choose another folder=, or delete it."

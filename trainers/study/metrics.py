@@ -42,7 +42,10 @@ CALIBRATION = ("brier", ECE)  # of the samples that have probabilities, as in a 
 AT_VALID = ("f1_at_valid", "sensitivity_at_valid", "specificity_at_valid")  # threshold chosen on validation samples
 NAMES = ("accuracy", "readable", "f1", "weighted_f1", *CONFUSION, *SCORES, *PAPERS, *CALIBRATION, *MEANS,
          "log_retrievals", "when_f1", *AT_VALID)  # fmt: skip
-PARAMETERS = ("net_benefit", "observed", "distance", "accuracy_look_ups", "class_f1")
+PARAMETERS = {  # what stands behind @, as axes have it
+    "net_benefit": "Threshold", "observed": "Predicted probability", "distance": "Labels from the truth",
+    "accuracy_look_ups": "Look-ups that a visit needs", "class_f1": "Label, from 0",
+}  # fmt: skip
 TITLES = {
     "accuracy": "Accuracy", "balanced_accuracy": "B-Accuracy", "macro_f1": "F1 (macro)", "f1": "F1", "auroc": "AUROC",
     "auprc": "AUPRC", "sensitivity": "Sensitivity", "specificity": "Specificity", "readable": "Readable replies",
@@ -82,6 +85,8 @@ def bounds_of(metric: str) -> tuple[float, float]:
     name = metric.partition("@")[0]
     if name in (*BOUNDLESS, "net_benefit"):
         return -np.inf, np.inf if name in BOUNDLESS else 1.0
+    if name == "brier":
+        return 0.0, 2.0  # of more than two labels; of two the larger is 1
     return 0.0, np.inf if (name in MEANS and name not in SHARES) or name == "log_retrievals" else 1.0
 
 
@@ -135,7 +140,7 @@ def _column(metric: str, frame: pl.DataFrame) -> pl.Series:
     """What a metric of `MEANS` is the mean of."""
     name = metric.partition("@")[0]
     if name in MODEL_METRICS and (name not in frame.columns or frame[name].has_nulls()):
-        raise BadInput(f"it has no {title_of(name).lower()}: kept for {MODEL_METRICS[name]}, since this version")
+        raise BadInput(f"it has no {title_of(name).lower()}, which is kept for {MODEL_METRICS[name]}")
     if MEANS[name] not in frame.columns:
         raise BadInput(f"played before {title_of(metric).lower()} was kept: play the cell again")
     return frame[MEANS[name]]
@@ -241,7 +246,7 @@ def _given(frame: pl.DataFrame) -> list[list[float] | None]:
 def _of_confusion(truth: np.ndarray, guess: np.ndarray, classes: int, name: str) -> Number:
     if name in ("sensitivity", "specificity") and classes != 2:
         raise BadInput(f"{TITLES[name]} is of two classes, and the task has {classes}")
-    if name == "balanced_accuracy" and len(set(truth.tolist())) < 2:
+    if len(set(truth.tolist())) < 2:
         raise BadInput(f"one class only among {len(truth)} samples")
     cells = cells_of(truth.tolist(), [None if i < 0 else i for i in guess.tolist()], classes)
     every = from_confusion(cells, classes)
@@ -256,6 +261,8 @@ def _f1(truth: np.ndarray, guess: np.ndarray) -> Number:
 
 def _weighted_f1(truth: np.ndarray, guess: np.ndarray, classes: int) -> Number:
     """The mean of the classes' F1, each weighted by how often it is true."""
+    if len(set(truth.tolist())) < 2:
+        raise BadInput(f"one class only among {len(truth)} samples")
     numbers = np.arange(classes)
     right, named = truth[:, None] == numbers, guess[:, None] == numbers
 

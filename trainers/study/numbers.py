@@ -16,8 +16,8 @@ import polars as pl
 from ghar.errors import BadInput
 from ghar.metrics.bootstrap import percentiles
 from ghar.metrics.calibration import ECE
-from ghar.metrics.seeds import drawn_over_seeds
-from ghar.metrics.significance import holm, p_of
+from ghar.metrics.seeds import draw_over_seeds, drawn_over_seeds
+from ghar.metrics.significance import holm
 from ghar.trainers.study.metrics import CALIBRATION, MODEL_METRICS, bounds_of, number_of
 from ghar.trainers.study.schema import Cell, Study, StudyRow, StudyTable, abroad, first_cohort
 
@@ -203,11 +203,13 @@ def _test(
         return None  # of other samples: a system that has a sample set of its own
     pairs = zip(first, second, strict=True)
     apart = [lambda weights, one=one, two=two: one(weights) - two(weights) for one, two in pairs]
-    value, drawn = drawn_over_seeds(apart, who, seed=results.seed, resamples=results.resamples)
+    draws = draw_over_seeds(apart, who, seed=results.seed, resamples=results.resamples)
+    value, drawn = draws.value, draws.drawn
     if np.isnan(value) or np.isnan(drawn).all():
         return None
-    low, high = percentiles(value, drawn)
-    return {"difference": value, "low": low, "high": high, "p": p_of(drawn), "seeds": seeds}
+    least, most = bounds_of(metric)
+    low, high = np.clip(percentiles(value, drawn), least - most, most - least)
+    return {"difference": value, "low": float(low), "high": float(high), "p": draws.p(), "seeds": seeds}
 
 
 def _only(runs: SeedNumbers, seeds: Sequence[int]) -> SeedNumbers:
@@ -261,7 +263,10 @@ def _gaps(
                     _numbers(results, runs, metric, table.by, part)
                 except BadInput:
                     continue
-                groups.append(([_within(frame, table.by, part, metric, runs.labels) for frame in runs.frames], part))
+                own = [_within(frame, table.by, part, metric, runs.labels) for frame in runs.frames]
+                values = [of(np.ones((1, len(frame))))[0] for of, frame in zip(own, runs.frames, strict=True)]
+                if not np.isnan(values).any():
+                    groups.append((own, part))
             if len(groups) < 2:
                 continue
             who = [frame["subject_id"].to_list() for frame in runs.frames]

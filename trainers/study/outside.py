@@ -85,7 +85,10 @@ def read_outside(path: Path, labels: Sequence[str], samples: pl.DataFrame) -> pl
     if has and len(has) < len(wanted):
         missing = next(name for name in wanted if name not in has)
         raise BadInput(f"{path} has no column {missing}: give the probability of every label, or of none.")
-    frame = frame.with_columns(pl.col("sample_id").cast(pl.String), *(_number(name) for name in has))
+    frame = frame.with_columns(pl.col("sample_id").cast(pl.String))
+    for name in has:
+        _check_numbers(path, frame, name)
+    frame = frame.with_columns(*(_number(name) for name in has))
     shares = pl.concat_list(has) if has else pl.lit(None, pl.List(pl.Float64))
     frame = frame.with_columns(probabilities=pl.when(pl.all_horizontal(pl.col(has).is_not_null())).then(shares)
                                if has else shares)  # fmt: skip
@@ -132,6 +135,15 @@ def _number(name: str) -> pl.Expr:
     return pl.col(name).cast(pl.Float64, strict=False)
 
 
+def _check_numbers(path: Path, frame: pl.DataFrame, name: str) -> None:
+    """BadInput for a text that is no number; nothing at all is a missing probability."""
+    if frame.schema[name] == pl.String:
+        wrong = frame.filter((pl.col(name).str.strip_chars() != "") & frame.select(_number(name))[name].is_null())
+        if wrong.height:
+            what = f"{name} of sample {wrong['sample_id'][0]} is {wrong[name][0]!r:.40}"
+            raise BadInput(f"{path}: {what}, which is no number: write it with a decimal point, or leave it empty.")
+
+
 def _check(path: Path, frame: pl.DataFrame, labels: Sequence[str]) -> None:
     strange = frame.filter(pl.col("prediction").is_not_null() & ~pl.col("prediction").is_in(list(labels)))
     if strange.height:
@@ -140,6 +152,8 @@ def _check(path: Path, frame: pl.DataFrame, labels: Sequence[str]) -> None:
         raise BadInput(f"{path}: {what}, which is none of {', '.join(labels)}.")
     rows = frame.filter(pl.col("probabilities").is_not_null())
     total, least = pl.col("probabilities").list.sum(), pl.col("probabilities").list.min()
-    wrong = rows.filter(((total - 1).abs() > 1e-3) | (least < 0) | total.is_nan())
+    if (nan := rows.filter(total.is_nan())).height:
+        raise BadInput(f"{path}: a probability of sample {nan['sample_id'][0]} is not a number: correct it.")
+    wrong = rows.filter(((total - 1).abs() > 1e-3) | (least < 0))
     if wrong.height:
         raise BadInput(f"{path}: the probabilities of sample {wrong['sample_id'][0]} do not add up to 1: correct them.")

@@ -56,11 +56,19 @@ def check(frame: pl.DataFrame, samples: pl.DataFrame, where: str) -> None:
     test = samples.filter(pl.col("split") == "test")
     strange = frame.join(test, on="sample_id", how="anti")
     if strange.height:
-        other = strange.join(samples, on="sample_id", how="semi").height
-        of = "training or validation samples" if other else "samples that this cohort and split have not"
-        raise BadInput(f"{where}: {strange.height} predictions are of {of}: play the cell on this split.")
-    if missing := test.height - frame.height:
-        raise BadInput(f"{where}: {missing} of {test.height} test samples have no prediction: play the cell again.")
+        known = strange.join(samples, on="sample_id", how="semi")
+        first = (known if known.height else strange)["sample_id"][0]
+        of = "training or validation samples" if known.height else "samples that this cohort and split have not"
+        raise BadInput(
+            f"{where}: {strange.height} predictions are of {of}, {first} the first: leave them out, or play the cell "
+            "on this split."
+        )
+    if test.height > frame.height:
+        missing = test.join(frame, on="sample_id", how="anti")["sample_id"]
+        raise BadInput(
+            f"{where}: {len(missing)} of {test.height} test samples have no prediction, {missing[0]} the first: add "
+            "it, or play the cell again."
+        )
     both = frame.join(test, on="sample_id", suffix="_here")
     for column, what in (("subject_id", "patients"), ("label", "labels")):
         if wrong := both.filter(pl.col(column) != pl.col(f"{column}_here")).height:

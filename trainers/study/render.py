@@ -12,6 +12,7 @@ from ghar.metrics.style import pages
 from ghar.trainers.study.figures import figures_of
 from ghar.trainers.study.folder import StudyFolder
 from ghar.trainers.study.metrics import MODEL_METRICS, title_of
+from ghar.trainers.study.numbers import WHOLE
 from ghar.trainers.study.paper import published_number, published_rows
 from ghar.trainers.study.schema import Cell, Study, StudyTable, cells_of
 
@@ -22,6 +23,10 @@ FIELDS = (
 UNOPENED = "task.max_test=0"  # of a study on validation samples
 SIGNIFICANT = 0.05  # of Holm's p, for the mark in tables
 ACROSS = 3  # columns with intervals beside each other on a page
+FEW = 10  # patients, whose intervals and tests say little
+LATEX = str.maketrans({sign: f"\\{sign}" for sign in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": "$<$", ">": "$>$",
+})  # fmt: skip
 PLAIN = ("tokens", "calls", "lookups", "rounds", "reward")  # shown with one digit
 
 
@@ -30,12 +35,11 @@ def draw(folder: StudyFolder, study: Study, numbers: Mapping[str, Any]) -> None:
     published = folder.about().get("published") or {}
     drawn = []
     for name, table_numbers in numbers.items():
-        table = next(one for one in study.tables if one.name == table_numbers["table"])
+        table = table_named(study, table_numbers)
         beside = published.get(table.published.get(table_numbers["cohort"], ""), {})
         printed, withheld = comparable(folder, study, table_numbers, beside)
-        lines = list(lines_of(study, table_numbers, printed))
-        write_whole(folder.path / "tables" / f"{name}.csv", as_csv(lines))
-        write_whole(folder.path / "tables" / f"{name}.tex", as_latex(study, table, table_numbers))
+        for end, text in texts_of(folder, study, table_numbers).items():
+            write_whole(folder.path / "tables" / f"{name}{end}", text)
         svgs = []
         for part, (svg, png) in figures_of(study, table, table_numbers).items():
             place = folder.path / "figures" / f"{name}-{part}"
@@ -44,11 +48,63 @@ def draw(folder: StudyFolder, study: Study, numbers: Mapping[str, Any]) -> None:
             svgs.append((part, svg))
         drawn.append({"name": name, "table": table, "found": table_numbers,
                       "grid": grid(study, table_numbers, printed), "svgs": svgs,
+                      "size": size_of(table_numbers), "few": fewest_of(table_numbers) < FEW,
                       "source": beside.get("source"), "printed": bool(printed), "withheld": withheld,
                       "labels_alone": labels_alone(folder, study, table_numbers)})  # fmt: skip
     for one in drawn:
         write_whole(folder.path / "tables" / f"{one['name']}.html", _page(study, folder, [one]))
     write_whole(folder.path / "report.html", _page(study, folder, drawn))
+
+
+def table_named(study: Study, numbers: Mapping[str, Any]) -> StudyTable:
+    """The table that numbers are of."""
+    return next(one for one in study.tables if one.name == numbers["table"])
+
+
+def texts_of(folder: StudyFolder, study: Study, numbers: Mapping[str, Any]) -> dict[str, str]:
+    """{".csv": the table as CSV, ".tex": as LaTeX}, as `draw` writes them and `verify` holds them against."""
+    table, published = table_named(study, numbers), folder.about().get("published") or {}
+    printed, _ = comparable(folder, study, numbers, published.get(table.published.get(numbers["cohort"], ""), {}))
+    return {
+        ".csv": as_csv(list(lines_of(study, numbers, printed))),
+        ".tex": as_latex(study, table, numbers, _remarks(folder, study, numbers)),
+    }
+
+
+def _remarks(folder: StudyFolder, study: Study, numbers: Mapping[str, Any]) -> list[str]:
+    """What a reader of a table alone must know."""
+    dones = [about for cell in cells_of(study) if (about := folder.done(cell)) is not None]
+    scale = folder.about()["scale"]
+    seeds = ", ".join(map(str, study.seeds))
+    return [
+        f"{study.title}; {numbers['cohort']}; scale={scale['name']}; seeds {seeds}; {size_of(numbers)}.",
+        *(["Generated patients: these numbers say nothing about real ones."] if any(map(_is_generated, dones)) else []),
+        *([] if scale["train"] else ["Fixed rules play, nothing is trained."]),
+        f"Bold: the main row, {study.row(numbers['main']).title}. Dagger: differs from it at 5%, paired, after Holm's "
+        "correction.",
+    ]
+
+
+def _is_generated(about: Mapping[str, Any]) -> bool:
+    return bool(about["generated"])
+
+
+def size_of(numbers: Mapping[str, Any]) -> str:
+    """How many samples and patients a table is of, the largest row and part."""
+    cells = [cell for row in numbers["cells"].values() for parts in row.values() for cell in parts.values()]
+    there = [cell for cell in cells if "hole" not in cell]
+    if not there:
+        return "no samples"
+    samples, patients = max(cell["samples"] for cell in there), max(cell["patients"] for cell in there)
+    parted = any(WHOLE not in parts for row in numbers["cells"].values() for parts in row.values())
+    where = " in the largest group" if parted else ""
+    return f"{samples:,} test sample{'s' * (samples != 1)} of {patients:,} patient{'s' * (patients != 1)}{where}"
+
+
+def fewest_of(numbers: Mapping[str, Any]) -> int:
+    """The patients of the smallest row and part that has a number."""
+    cells = (cell for row in numbers["cells"].values() for parts in row.values() for cell in parts.values())
+    return min((cell["patients"] for cell in cells if "hole" not in cell), default=FEW)
 
 
 def comparable(
@@ -139,6 +195,8 @@ def format_cell(cell: Mapping[str, Any], metric: str) -> str:
         return "-"
     if metric in MODEL_METRICS:  # no draw of patients changes it
         return f"{cell['value']:,.{int(metric != 'parameters')}f}"
+    if metric == "seconds" and cell["high"] < 0.0005:
+        return "<0.001"
     digits = 1 if metric in PLAIN else 3
     return f"{cell['value']:.{digits}f} [{cell['low']:.{digits}f}, {cell['high']:.{digits}f}]"
 
@@ -168,10 +226,10 @@ def heads(numbers: Mapping[str, Any]) -> list[str]:
     return [f"{task}: {title_of(metric)}" for task, metric in (c.split("/", 1) for c in numbers["columns"])]
 
 
-def as_latex(study: Study, table: StudyTable, numbers: Mapping[str, Any]) -> str:
+def as_latex(study: Study, table: StudyTable, numbers: Mapping[str, Any], remarks: Sequence[str]) -> str:
     """Booktabs tables, one a task and at most `ACROSS` columns, so that each fits a page. A dagger marks what differs
-    from the main row at 5% after Holm's correction."""
-    lines = ["% " + _escaped(table.title)]
+    from the main row at 5% after Holm's correction. remarks: comments above them."""
+    lines = [f"% {' '.join(text.split())}" for text in (table.title, *remarks)]
     for task in dict.fromkeys(column.split("/", 1)[0] for column in numbers["columns"]):
         own = [column for column in numbers["columns"] if column.startswith(f"{task}/")]
         for at in range(0, len(own), ACROSS):
@@ -186,20 +244,20 @@ def _latex_block(study: Study, numbers: Mapping[str, Any]) -> list[str]:
         " & ".join(["", *map(_escaped, heads(numbers))]) + " \\\\", "\\midrule",
     ]  # fmt: skip
     for line in grid(study, numbers, {}):
-        name = line["title"] if line["part"] == "all" else f"{line['title']}, {line['part']}"
+        if all(cell["hole"] for cell in line["cells"]):
+            continue
+        name = _escaped(line["title"] if line["part"] == "all" else f"{line['title']}, {line['part']}")
         cells = []
         for cell in line["cells"]:
             number, _, interval = cell["text"].partition(" ")
-            text = number + (f" {{\\scriptsize {interval}}}" if interval else "")
+            text = number.replace("<", "$<$") + (f" {{\\scriptsize {interval}}}" if interval else "")
             cells.append(text + ("$^\\dagger$" if cell["differs"] else ""))
-        lines.append(" & ".join([_escaped(name), *cells]) + " \\\\")
+        lines.append(" & ".join([f"\\textbf{{{name}}}" if line["main"] else name, *cells]) + " \\\\")
     return [*lines, "\\bottomrule", "\\end{tabular}", ""]
 
 
 def _escaped(text: str) -> str:
-    for sign in "&%$#_{}":
-        text = text.replace(sign, f"\\{sign}")
-    return text
+    return text.translate(LATEX)
 
 
 def _page(study: Study, folder: StudyFolder, drawn: Sequence[Mapping[str, Any]]) -> str:
@@ -212,7 +270,7 @@ def _page(study: Study, folder: StudyFolder, drawn: Sequence[Mapping[str, Any]])
             dones.append(about)
     kept = folder.about()
     html = pages("ghar.trainers.study", ".").get_template("study.html").render(
-        study=study, drawn=drawn, heads=heads, holes=holes, one_seed=len(study.seeds) == 1,
+        study=study, drawn=drawn, heads=heads, title_of=title_of, few=FEW, holes=holes, one_seed=len(study.seeds) == 1,
         generated=any(about["generated"] for about in dones), scale=kept["scale"],
         credentialed=any(about["credentialed"] for about in dones), on_valid=UNOPENED in kept.get("more", ()),
         commits=sorted({str(about["commit"]) for about in dones if about.get("commit")}),

@@ -25,7 +25,7 @@ def run_study(shop: StudyJobs, tell: Callable[[str], None] = print) -> dict[str,
     """Play what is missing and draw everything; returns the numbers. A cell that fails is named and left out, and
     played again by the next start."""
     with occupied(shop.folder.path):
-        shop.folder.open(about(shop), _as_today)
+        shop.folder.open(about(shop), _as_today, _adds_models)
         write_plan(shop)
         cells = cells_of(shop.study)
         left = [cell for cell in cells if (there := shop.folder.done(cell)) is None or changed(cell, there)]
@@ -84,6 +84,23 @@ def _as_today(kept: dict[str, Any]) -> dict[str, Any]:
         return {**kept, "content": _plain(asdict(_study_in(kept)))}
     except (BadInput, KeyError):  # it has a field that is no more, or is damaged
         return kept
+
+
+def _adds_models(kept: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Whether a study is the one that is kept with more models from elsewhere (predictions=)."""
+    outside = {run["name"]: run["predictions"] for run in now["content"]["runs"] if run["predictions"]}
+    there = {run["name"]: run["predictions"] for run in kept.get("content", {}).get("runs", ()) if run["predictions"]}
+    if not outside or not there.items() < outside.items():
+        return False
+    alone = [{**about, "content": _without(about["content"], outside)} for about in (kept, now)]
+    return all(alone[0].get(key) == alone[1][key] for key in now)
+
+
+def _without(content: Mapping[str, Any], runs: Mapping[str, Any]) -> dict[str, Any]:
+    """A study without some runs from elsewhere, whose rows have their names."""
+    named = {key: [one for one in content[key] if one["name"] not in runs] for key in ("runs", "rows")}
+    tables = [{**table, "rows": [row for row in table["rows"] if row not in runs]} for table in content["tables"]]
+    return {**content, **named, "tables": tables}
 
 
 def _study_in(kept: Mapping[str, Any]) -> Study:

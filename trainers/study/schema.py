@@ -82,7 +82,8 @@ class StudyTable:
 
     metrics: of trainers/study/metrics.py, of every task. by: a column of the samples whose values part the table
     (rarity, age, sex, ...). published: cohort -> a paper's table beside it (conf/study/_published.yaml). main: what the
-    other rows are tested against, None for the study's. draw: how its figure is drawn.
+    other rows are tested against, None for the study's. draw: how its figure is drawn; axis: what rows' x is, under
+    lines.
     """
 
     name: str
@@ -96,6 +97,7 @@ class StudyTable:
     draw: Literal["bars", "lines", "curves", "scatter", "none"] = "bars"
     cohorts: Names = ()
     note: str = ""
+    axis: str = ""
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,9 @@ from ghar.errors import BadInput
 from ghar.trainers.study.folder import StudyFolder
 from ghar.trainers.study.numbers import numbers_of
 from ghar.trainers.study.predictions import check, sha256
+from ghar.trainers.study.render import texts_of
 from ghar.trainers.study.run import folder_of, kept_study, results_of
-from ghar.trainers.study.schema import cells_of
+from ghar.trainers.study.schema import Study, cells_of
 
 CLOSE = 1e-9
 BY_SKLEARN = ("accuracy", "balanced_accuracy", "macro_f1", "weighted_f1", "f1", "auroc", "auprc", "brier")
@@ -35,7 +36,7 @@ class Verification:
 
 
 def verify(path: Path) -> Verification:
-    """Check sums, samples, tables and CSV files of a study's folder. BadInput for what is no study's folder."""
+    """Check sums, samples, tables, CSV and LaTeX files of a study's folder. BadInput for what is no study's folder."""
     folder = folder_of(path)
     study = kept_study(folder)
     wrong = [*_sums(folder), *_samples(folder)]
@@ -51,7 +52,7 @@ def verify(path: Path) -> Verification:
                 wrong.append(f"{place} is {one} in numbers.json and {two} from the predictions.")
         elif one != two:
             wrong.append(f"{place} is {one!r:.60} in numbers.json and {two!r:.60} from the predictions.")
-    wrong += _files(path, there)
+    wrong += _files(folder, study, there)
     by_sklearn = 0
     for place, cell, values in _point_values(results, there):
         by_sklearn += 1
@@ -105,20 +106,19 @@ def _pairs(one: Any, two: Any, place: str) -> Iterator[tuple[str, Any, Any]]:
         yield place, one, two
 
 
-def _files(path: Path, numbers: Mapping[str, Any]) -> Iterator[str]:
-    """Whether the tables as they are published say what numbers.json says."""
+def _files(folder: StudyFolder, study: Study, numbers: Mapping[str, Any]) -> Iterator[str]:
+    """Whether the tables as they are published say what numbers.json says, letter by letter."""
     for name, table_numbers in numbers.items():
-        file = path / "tables" / f"{name}.csv"
-        if not file.is_file():
-            yield f"{file} is gone: start the study again, which draws it."
-            continue
-        for line in csv.DictReader(file.read_text().splitlines()):
-            column = f"{line['task']}/{line['metric']}"
-            cell = table_numbers["cells"].get(line["row"], {}).get(column, {}).get(line["part"], {})
-            for key in ("value", "low", "high"):
-                value = float(line[key]) if line[key] else None
-                if value != cell.get(key):
-                    yield f"{file}: {key} of {line['row']}, {column} is {value}, not {cell.get(key)}."
+        for end, text in texts_of(folder, study, table_numbers).items():
+            file = folder.path / "tables" / f"{name}{end}"
+            if not file.is_file():
+                yield f"{file} is gone: start the study again, which draws it."
+                continue
+            pairs = zip_longest(file.read_text().splitlines(), text.splitlines(), fillvalue="nothing")
+            for number, (there, here) in enumerate(pairs, start=1):
+                if there != here:
+                    yield f"{file}, line {number} is {there:.160}, and {here:.160} from numbers.json."
+                    break
 
 
 def _point_values(results: Any, numbers: Mapping[str, Any]) -> Iterator[tuple[str, float, float]]:
