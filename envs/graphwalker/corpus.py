@@ -41,7 +41,7 @@ NEEDS: Mapping[Name, Need] = {  # all others ask nothing of a model
 
 def prompts_before(settings: Settings, variant: Variant) -> float:
     """Count the prompts that a model reads at most to choose a patient's examples, shared ones included."""
-    selector = getattr(variant.spec, "selector", "zero_shot")
+    selector: Name = getattr(variant.spec, "selector", "zero_shot")
     measured = 2 if settings.entropy_drop and selector != "zero_shot" else 0
     if selector not in NEEDS:
         return measured

@@ -56,9 +56,9 @@ def check(frame: pl.DataFrame, samples: pl.DataFrame, where: str) -> None:
     test = samples.filter(pl.col("split") == "test")
     strange = frame.join(test, on="sample_id", how="anti")
     if strange.height:
-        known = strange.join(samples, on="sample_id", how="semi")
-        first = (known if known.height else strange)["sample_id"][0]
-        of = "training or validation samples" if known.height else "samples that this cohort and split have not"
+        others = strange.join(samples, on="sample_id", how="semi")
+        first = (others if others.height else strange)["sample_id"][0]
+        of = "training or validation samples" if others.height else "samples that this cohort and split have not"
         raise BadInput(
             f"{where}: {strange.height} predictions are of {of}, {first} the first: leave them out, or play the cell "
             "on this split."
