@@ -45,7 +45,7 @@ def tables() -> str:
 
 
 def _settings(items: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """A paragraph for each study of a paper, whence its settings are, and a list of that in which its numbers differ."""
+    """A paragraph for each study of a paper, whence its settings are, and a list of what differs in its numbers."""
     for name in dict.fromkeys(item["study"] for item in items if "study" in item):
         paper = _study(name).paper
         if paper is None:

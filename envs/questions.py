@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ghar.data.sections import sentences
 from ghar.data.tasks.question_files import ChoiceQuestion
 from ghar.data.tasks.samples import TextSample
 from ghar.data.tasks.splits import Splits
@@ -19,6 +20,7 @@ from ghar.envs.records import Records
 from ghar.envs.system import Reader, System, Variant
 from ghar.llm.policy import FunctionPolicy
 
+ASKING = 16  # words that are never left out of the sentence that asks
 USUAL = "usual"  # the trivial baseline: the most frequent answer of the training questions
 
 
@@ -55,8 +57,10 @@ def cut_question(question: ChoiceQuestion, budget: int, count: Callable[[str], i
 
 
 def with_last_words(question: ChoiceQuestion, budget: int, count: Callable[[str], int]) -> ChoiceQuestion:
-    """The question with as many of its last words as fit into `budget` tokens beside its options."""
-    words, low, high = question.text.split(), 0, len(question.text.split())
+    """The question with as many of its last words as fit into `budget` tokens beside its options; of its last sentence,
+    which asks, `ASKING` words stand in any case."""
+    words, asking = question.text.split(), (sentences(question.text) or [""])[-1].split()
+    low, high = 0, max(0, len(words) - min(len(asking), ASKING))
     if count(question.shown()) <= budget:
         return question
     while low < high:  # the fewest words to drop

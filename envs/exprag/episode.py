@@ -30,6 +30,7 @@ from ghar.episode import (
     Evidence,
     Options,
     Parsed,
+    Passage,
     Prediction,
     ReasoningStep,
     Reply,
@@ -280,6 +281,11 @@ def _whole_items(short: list[str], line: list[str]) -> list[str]:
         short = short[:-1]
     heading = next((i for i, word in enumerate(line[:HEADING], 1) if word.endswith(":")), 0)
     return short if len(short) > heading else []
+
+
+def shows(act: Act, passage: Passage) -> bool:
+    """Whether a prompt shows a whole passage, which stands in one line there."""
+    return " ".join(passage.text.split()) in " ".join(act.prompt.split())
 
 
 def first_words(text: str, words: int) -> str:

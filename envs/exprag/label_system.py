@@ -10,7 +10,7 @@ from typing import Any
 from ghar.data.readers.notes import Notes
 from ghar.data.tasks.splits import Splits
 from ghar.envs.exprag.baselines import RightReply, label_pairs, right_label
-from ghar.envs.exprag.episode import ExpragSpec, play_exprag
+from ghar.envs.exprag.episode import ExpragSpec, play_exprag, shows
 from ghar.envs.exprag.label_episode import LABEL_ROLES, LabelEpisodes
 from ghar.envs.exprag.report_corpus import ReportCorpus
 from ghar.envs.exprag.rows import label_row
@@ -72,6 +72,7 @@ def build_label_system(records: Records, settings: Settings, experience: Experie
         report=Reporting(
             listed=LISTED,
             row=experience.row,
+            shows=shows,
             counts=records.counts() | {f"{experience.noun} that are experience": len(corpus.index), **read},
             comparisons=PAIRS,
         ),

@@ -36,7 +36,7 @@ from ghar.envs.exprag.dischargeqa import (
     question_case,
 )
 from ghar.envs.exprag.engine_options import options_by_engine
-from ghar.envs.exprag.episode import ROLES, ExpragEpisodes, play_exprag, score_options
+from ghar.envs.exprag.episode import ROLES, ExpragEpisodes, play_exprag, score_options, shows
 from ghar.envs.exprag.flare import token_pieces
 from ghar.envs.exprag.numbers import compare_questions, question_summary
 from ghar.envs.exprag.pretraining import practice
@@ -111,6 +111,7 @@ def build_question_system(records: Records, settings: Settings) -> System[Discha
             listed=LISTED_QUESTIONS,
             row=question_row,
             numbers=_numbers,
+            shows=shows,
             summary=partial(_differences, config),
             counts=counts
             | {f"test: {rule}": n for rule, n in count_leaked_options(splits.test).items()}

@@ -52,7 +52,7 @@ def answer_counts(rows: Sequence[Row]) -> dict[str, Any]:
         "label_patients": {label: len(patients) for label, patients in who.items()},
         "other_patients": len(set().union(*(patients for label, patients in who.items() if label != usual))),
     }
-    looked_up = [row for row in rows if row.get("lookups")]
+    looked_up = [row for row in rows if row.get("lookups") or (row.get("retrieved") and "lookups" in row)]
     if looked_up:
         texts = [_collect_texts(row) for row in looked_up]
         counts |= {"retrieved": len(looked_up), "with_evidence": sum(map(bool, texts)), "evidence": len(set(texts))}

@@ -207,7 +207,7 @@ def _named_by_the_system(policies: Sequence[Mapping[str, Any]]) -> dict[str, lis
     """Sections of `_table` whose lines no one knows beforehand: reward terms, and metrics that a module added."""
     sections = {
         "Reward by term, weighted": [policy.get("reward_terms") or {} for policy in policies],
-        "Metrics of your own": [{name: p.get(name) for name in p.get("own_metrics") or ()} for p in policies],
+        "Further metrics": [{name: p.get(name) for name in p.get("own_metrics") or ()} for p in policies],
     }
     return {
         section: [

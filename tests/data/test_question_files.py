@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ghar.data.tasks.question_files import read_parts, read_questions
+from ghar.data.tasks.question_files import read_parts, read_question_set, read_questions
 from ghar.envs.graphwalker.text_metrics import text_scores
 from ghar.errors import BadInput
+from ghar.launch.entry import load
 from ghar.sanitize import readable
 
 LINE = '{"question": "Which?", "answer": "two", "options": {"A": "one", "B": "two"}, "answer_idx": "B"}\n'
@@ -104,7 +105,15 @@ def test_signs_that_end_lines_elsewhere(tmp_path: Path, sign: str) -> None:
 
 @pytest.mark.parametrize("row, said", [
     ({**FORMS["MedQA"][0], "question": " "}, "an empty question"),
-    ({**FORMS["MedMCQA"][0], "cop": -1}, "of 4 options"),
+    ({**FORMS["MedMCQA"][0], "cop": -1}, "MedMCQA's test, whose answers are not public: take dev for it"),
+    ({**FORMS["MedMCQA"][0], "cop": 7}, "of 4 options"),
+    ({**FORMS["MedQA"][0], "question": None}, "an empty question"),
+    ({**FORMS["MedQA"][0], "options": {"A": "one"}, "answer_idx": "A"}, "1 options, where a question has 2 to 10"),
+    ({**FORMS["MedQA"][0], "options": {"A": "one", "B": None}, "answer_idx": "A"}, "option B is empty"),
+    ({**FORMS["MedQA"][0], "options": [{"key": "A"}, {"key": "B"}]}, "no letters from A on with a text each"),
+    ({**FORMS["MedQA"][0], "options": {"A": "one", "B": "two"}, "answer_idx": "b"}, "the answer 'b' is none of A, B"),
+    ({"question": "Which?", "choices": ["one", "two", "three"], "answer": "BC"}, "the answer 'BC' is none of A, B, C"),
+    ({"QUESTION": "Is it?", "final_decision": "perhaps"}, "the answer 'perhaps' is none of yes, no, maybe"),
     ({"text": "Which?"}, "a question is a row of MedQA .* or PubMedQA"),
 ])  # fmt: skip
 def test_a_row_that_is_no_question_names_the_forms(tmp_path: Path, row: dict, said: str) -> None:
@@ -113,10 +122,31 @@ def test_a_row_that_is_no_question_names_the_forms(tmp_path: Path, row: dict, sa
         read_questions(tmp_path / "a.jsonl")
 
 
+def test_a_file_that_begins_with_a_mark_and_options_of_two_lines(tmp_path: Path) -> None:
+    """Excel writes the mark; MedQA has options that end with a line end and a quotation mark."""
+    row = {"question": "Which?", "options": {"A": "one\ntwo", "B": 'three\n"', "C": '"four"'}, "answer_idx": "B"}
+    (tmp_path / "a.jsonl").write_text(json.dumps(row), encoding="utf-8-sig")
+    [question] = read_questions(tmp_path / "a.jsonl")
+    assert question.options == ("one two", "three", '"four"') and question.shown().count("\n") == 3
+
+
+def test_sets_without_a_question_or_with_several_sizes_are_named(tmp_path: Path) -> None:
+    cut = load(["task=medqa", "data=medqa", f"data.root={tmp_path / 'a.json'}"]).task
+    (tmp_path / "a.json").write_text("")
+    with pytest.raises(BadInput, match="has no question: a question is a row of MedQA"):
+        read_question_set(tmp_path / "a.json", cut)
+    asked = {"question": "Which?", "answer": "A"}
+    two, three = ({**asked, "options": dict.fromkeys(names, "x")} for names in ("AB", "ABC"))
+    (tmp_path / "a.json").write_text(json.dumps({"one": {"1": two}, "other": {"7": three}}))
+    with pytest.raises(BadInput, match=r"first 2 \(a-one-1\), 3 \(a-other-7\): give those of one number, of MIRAGE's"):
+        read_question_set(tmp_path / "a.json", cut)
+
+
 def test_the_official_parts_of_a_folder(tmp_path: Path) -> None:
     for name, rows in (("train.jsonl", 3), ("validation.jsonl", 2), ("test.json", 1)):
         (tmp_path / name).write_text((LINE * rows).strip())
     assert {part: len(found) for part, found in read_parts(tmp_path).items()} == {"train": 3, "valid": 2, "test": 1}
+    (tmp_path / "train_metadata.json").write_text("{}")  # as ACI-BENCH has beside its texts
     (tmp_path / "test-2.jsonl").write_text(LINE)
     assert len(read_parts(tmp_path)["test"]) == 2
     (tmp_path / "dev-test.jsonl").write_text(LINE)
@@ -143,7 +173,7 @@ def test_a_table_keeps_quoted_commas_and_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text, said", [
-    ("Which?,one,A\n", "row 1: 3 cells"), ("Which?,one,two,C\n", "row 1: answer 2 of 2 options"),
+    ("Which?,one,A\n", "row 1: 3 cells"), ("Which?,one,two,C\n", "row 1: the answer 'C' is none of A, B"),
     ("question,A,B,answer\n", "row 1"),
 ])  # fmt: skip
 def test_a_damaged_table_is_named(text: str, said: str, tmp_path: Path) -> None:

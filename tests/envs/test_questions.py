@@ -87,7 +87,9 @@ def test_a_long_question_loses_its_first_words_and_no_option() -> None:
     assert cut_question(question, 99, words) == question.shown()
     cut = cut_question(question, 20, words)
     assert words(cut) == 20 and cut.startswith("w34 ") and cut.endswith("w49\nA. one\nB. two")
-    assert cut_question(question, 1, words) == "\nA. one\nB. two"
+    assert cut_question(question, 1, words) == cut, "of the sentence that asks 16 words stay"
+    asking = ChoiceQuestion("q", "An old man coughs. He smokes. What is it?", ("one", "two"), 0)
+    assert cut_question(asking, 1, words) == "What is it?\nA. one\nB. two"
 
 
 def test_a_copy_of_a_question_shows_no_one_its_answer(tmp_path: Path) -> None:

@@ -101,7 +101,10 @@ def test_texts_of_one_patient_stand_in_one_part(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text, said", [
     ("a,b\n1,2\n", "has the columns a, b: a file of texts is ACI-BENCH"),
     ("note_id,input,target\n1,x,\n", "row 1: target is empty"),
-    ("note_id,input,target\n1,x,y\n1,x,y\n", "has one note_id twice"),
+    ("note_id,input,target\n1,x,y\n1,x,y\n", "rows 1 and 2 have one note_id"),
+    ("note_id,input,target\n1,pain, fever,y\n", "row 1: 4 cells under 3 columns; put a text with commas in quotes"),
+    ("note_id,input,target\n", "has no text"),
+    ("1,A man of 61 years was seen for a cough that would not end,y\n", "no header, but 3 cells of up to 57 letters"),
 ])  # fmt: skip
 def test_a_damaged_file_is_named(text: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(text)

@@ -144,33 +144,53 @@ def _counts_from_one(rows: Sequence[Row]) -> bool:
 def _question(row: Row, name: str, where: str, first: bool) -> ChoiceQuestion:
     try:
         text = str(row["question"] if "question" in row else row["QUESTION"]).strip()
-        options, answer = _options(row, first)
-        if not readable(text).strip():
+        given, answer = _options(row, first)
+        options = tuple(map(_in_one_line, given))
+        if row.get("question", row.get("QUESTION")) is None or not readable(text).strip():
             raise ValueError("an empty question")
-        if not 0 <= answer < len(options) <= len(LETTERS):
+        if not 2 <= len(options) <= len(LETTERS):
+            raise ValueError(f"{len(options)} options, where a question has 2 to {len(LETTERS)}")
+        if not 0 <= answer < len(options):
             raise ValueError(f"answer {answer} of {len(options)} options")
-        contexts = _contexts(row)
-        return ChoiceQuestion(
-            name, readable("\n".join([*contexts, text])), tuple(readable(str(option)) for option in options), answer
-        )
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        raise BadInput(f"{where}: {error} is wrong or missing; a question is a row of {FORMS}.") from error
+        if empty := [letter for letter, option in zip(LETTERS, options, strict=False) if not option]:
+            raise ValueError(f"option {empty[0]} is empty")
+        return ChoiceQuestion(name, readable("\n".join([*_contexts(row), text])), options, answer)
+    except KeyError as error:
+        raise BadInput(f"{where}: {error} is missing; a question is a row of {FORMS}.") from error
+    except (ValueError, TypeError, AttributeError, IndexError) as error:
+        raise BadInput(f"{where}: {error}; a question is a row of {FORMS}.") from error
+
+
+def _in_one_line(option: object) -> str:
+    """An option as prompts show it, behind its letter. MedQA has 38 that end with a line end and a quotation mark."""
+    text = " ".join(readable("" if option is None else str(option)).split())
+    return text[:-1].rstrip() if text.count('"') == 1 and text.endswith('"') else text
+
+
+def _place(answer: object, names: Sequence[str]) -> int:
+    """Where an answer stands among names. ValueError for another one."""
+    if answer not in list(names):  # a string of letters has "BC" in it
+        raise ValueError(f"the answer {answer!r:.20} is none of {', '.join(names)}")
+    return list(names).index(str(answer))
 
 
 def _options(row: Row, first: bool) -> tuple[Sequence[Any], int]:
     """The options of a row, and which of them is right."""
     if "options" in row:
+        if not isinstance(row["options"], dict) or sorted(row["options"]) != list(LETTERS[: len(row["options"])]):
+            raise ValueError("its options are no letters from A on with a text each")
         letters = sorted(row["options"])
-        if letters != list(LETTERS[: len(letters)]):
-            raise ValueError(f"options {letters}")
         right = row["answer_idx"] if "answer_idx" in row else row["answer"]
-        return [row["options"][letter] for letter in letters], letters.index(right)
+        return [row["options"][letter] for letter in letters], _place(right, letters)
     if "choices" in row:
         right = row["answer"]
-        return row["choices"], LETTERS.index(right) if isinstance(right, str) and right else int(right)
-    if "cop" in row:
+        letters = LETTERS[: len(row["choices"])]
+        return row["choices"], _place(right, letters) if isinstance(right, str) else int(right)
+    if "opa" in row:
+        if row.get("cop") in (None, -1):
+            raise ValueError("it has no answer (cop), as MedMCQA's test, whose answers are not public: take dev for it")
         return [row[name] for name in CHOICES], int(row["cop"]) - first
-    return DECISIONS, DECISIONS.index(str(row["final_decision"]).lower())
+    return DECISIONS, _place(str(row["final_decision"]).lower(), DECISIONS)
 
 
 def _contexts(row: Row) -> list[str]:
@@ -186,9 +206,18 @@ def read_question_set(root: Path, cut: TaskConfig) -> TextSet[TextSample[ChoiceQ
     The task's labels are the letters of the options. BadInput for questions of different numbers of options.
     """
     parts = read_parts(root) if root.is_dir() else {"all": read_questions(root)}
-    counts = {len(question.options) for part in parts.values() for question in part}
-    if len(counts) != 1:
-        raise BadInput(f"{root} has questions of {sorted(counts)} options: give questions of one number.")
+    firsts: dict[int, str] = {}
+    for question in (question for part in parts.values() for question in part):
+        firsts.setdefault(len(question.options), question.question_id)
+    if not firsts:
+        raise BadInput(f"{root} has no question: a question is a row of {FORMS}.")
+    if len(firsts) > 1:
+        each = ", ".join(f"{number} ({name})" for number, name in sorted(firsts.items()))
+        raise BadInput(
+            f"{root} has questions of several numbers of options, first {each}: give those of one number, of MIRAGE's "
+            "file one set."
+        )
+    counts = set(firsts)
     numbers = count()
     exams = {
         name: tuple(TextSample(one.question_id, next(numbers), one, one.answer) for one in part)

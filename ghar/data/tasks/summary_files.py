@@ -9,7 +9,7 @@ test in them; of several test files all are read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -26,6 +26,7 @@ SUFFIXES = (".csv", ".csv.gz")
 COLUMNS = {"encounter_id": ("dialogue", "note"), "note_id": ("input", "target")}  # id -> source, summary
 FORMS = "ACI-BENCH (encounter_id, dialogue, note) or MIMIC-IV-Ext-BHC (note_id, input, target)"
 SUMMARY, ASKED = "summary", "Summarise the text as a clinician would."
+MANY, NAMED = 12, 40  # columns, and letters of a name, beyond which a header is none
 WRITTEN, LABEL = "written", 0  # the one label: a summary has no classes
 
 
@@ -59,13 +60,30 @@ def read_texts(path: Path) -> list[SummarisedText]:
     columns, *rows = [cells for cells in cells_of(path, f"a csv file of texts, {FORMS}") if cells] or [[]]
     key = next((name for name, own in COLUMNS.items() if {name, *own} <= set(columns)), None)
     if key is None:
-        raise BadInput(f"{path} has the columns {', '.join(columns)}: a file of texts is {FORMS}.")
+        raise BadInput(f"{path} has the columns {_short(columns)}: a file of texts is {FORMS}.")
+    for i, cells in enumerate(rows, start=1):
+        if len(cells) != len(columns):
+            raise BadInput(
+                f"{path}, row {i}: {len(cells)} cells under {len(columns)} columns; put a text with commas in quotes."
+            )
     stem = path.name.partition(".")[0]
-    named = [dict(zip(columns, cells, strict=False)) for cells in rows]
+    named = [dict(zip(columns, cells, strict=True)) for cells in rows]
     texts = [_text(row, key, stem, f"{path}, row {i}") for i, row in enumerate(named, start=1)]
-    if len({text.text_id for text in texts}) < len(texts):
-        raise BadInput(f"{path} has one {key} twice: correct it.")
+    if not texts:
+        raise BadInput(f"{path} has no text: a file of texts is {FORMS}.")
+    rows_of: dict[str, int] = {}
+    for i, text in enumerate(texts, start=1):
+        if (first := rows_of.setdefault(text.text_id, i)) != i:
+            raise BadInput(f"{path}, rows {first} and {i} have one {key}: correct it.")
     return texts
+
+
+def _short(columns: Sequence[str]) -> str:
+    """Names of columns; the first letters alone of what may be the text of a file without a header."""
+    if not columns or max(map(len, columns)) > NAMED or len(columns) > MANY:
+        longest = max(map(len, columns), default=0)
+        return f"of no header, but {len(columns)} cells of up to {longest:,} letters"
+    return ", ".join(columns)
 
 
 def _text(row: Mapping[str, str], key: str, stem: str, where: str) -> SummarisedText:

@@ -17,6 +17,8 @@ from ghar.errors import BadInput
 
 PARTS = {"train": ("train",), "valid": ("valid", "dev"), "test": ("test",)}  # part -> words of which a name has one
 
+ABOUT = "metadata"  # in the names of files about texts, such as ACI-BENCH's train_metadata.csv
+
 T = TypeVar("T")
 
 
@@ -32,7 +34,7 @@ def text_of(path: Path, wanted: str) -> str:
     """What a file holds, plain or gzipped, in UTF-8. wanted: the files that could be read. BadInput where it cannot."""
     try:
         opened = gzip.open if path.suffix == ".gz" else open
-        with opened(path, "rt", encoding="utf-8", newline="") as file:
+        with opened(path, "rt", encoding="utf-8-sig", newline="") as file:  # a mark at its begin is no text
             return file.read()
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} cannot be read ({error}): give {wanted}.") from error
@@ -57,7 +59,8 @@ def parts_of(folder: Path, suffixes: tuple[str, ...], read: Callable[[Path], Seq
 
     BadInput where a part has no file, and for a name that speaks of two parts.
     """
-    files = [path for path in sorted(folder.iterdir()) if path.name.lower().endswith(suffixes)]
+    named = [path for path in sorted(folder.iterdir()) if path.name.lower().endswith(suffixes)]
+    files = [path for path in named if ABOUT not in path.name.lower()]
     by_part: dict[str, list[Path]] = {part: [] for part in PARTS}
     for path in files:
         parts = [part for part, words in PARTS.items() if any(word in path.name.lower() for word in words)]
