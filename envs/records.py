@@ -3,7 +3,7 @@ charts, each read when a system first asks for it. No model yet."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -477,7 +477,11 @@ class Records:
         if self.texts_alone:
             parts, what = self.texts.splits, "questions" if self.asks_questions else "texts"
             sizes = {"train": len(parts.train), "validation": len(parts.valid), "test": len(parts.test)}
-            return {f"{part} {what}": size for part, size in sizes.items()}
+            shared = {
+                f"test {what} with a copy in training": _shared(parts, lambda one: one.text.content),
+                f"test {what} of a training patient": _shared(parts, lambda one: one.subject_id),
+            }
+            return {f"{part} {what}": n for part, n in sizes.items()} | {rule: n for rule, n in shared.items() if n}
         cohort, splits, config = self.cohort, self.splits, self.config
         labels = [sample.label for sample in splits.test]  # a paper's tables are of its test samples
         beside = beside_the_paper(config.protocol.name, config.task.name, config.data.name, labels)
@@ -500,3 +504,9 @@ class Records:
         edges = len(graph.graph.head) if isinstance(graph, Umls) else graph.num_edges
         linked = {f"codes linked, {r}" if r != "unlinked" else "codes unlinked": n for r, n in counts.items()}
         return {"graph nodes": nodes, "graph edges": edges, **linked}
+
+
+def _shared(parts: Splits[Any], what: Callable[[Any], Hashable]) -> int:
+    """How many test samples have something that a training sample has, too."""
+    there = set(map(what, parts.train))
+    return sum(what(one) in there for one in parts.test)

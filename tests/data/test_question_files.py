@@ -10,6 +10,7 @@ import pytest
 
 from ghar.data.tasks.question_files import read_parts, read_question_set, read_questions
 from ghar.envs.graphwalker.text_metrics import text_scores
+from ghar.envs.records import Records
 from ghar.errors import BadInput
 from ghar.launch.entry import load
 from ghar.sanitize import readable
@@ -128,6 +129,25 @@ def test_a_file_that_begins_with_a_mark_and_options_of_two_lines(tmp_path: Path)
     (tmp_path / "a.jsonl").write_text(json.dumps(row), encoding="utf-8-sig")
     [question] = read_questions(tmp_path / "a.jsonl")
     assert question.options == ("one two", "three", '"four"') and question.shown().count("\n") == 3
+
+
+def test_copies_of_a_question_stand_in_one_part(tmp_path: Path) -> None:
+    """With turned options, too; those of the official parts are counted."""
+    options = {"A": "one", "B": "two"}
+    rows = [{"question": f"Which of {i}?", "options": options, "answer": "AB"[i % 2]} for i in range(20)]
+    copies = [{**row, "options": {"A": "two", "B": "one"}, "answer": "BA"["AB".index(row["answer"])]} for row in rows]
+    (tmp_path / "a.json").write_text(json.dumps([*rows, *copies]))
+    config = load(["task=medqa", "data=medqa", f"data.root={tmp_path / 'a.json'}"])
+    splits = read_question_set(tmp_path / "a.json", config.task).splits
+    parts = [{one.text.content for one in part} for part in (splits.train, splits.valid, splits.test)]
+    assert sum(map(len, parts)) == 20 and sum(map(len, (splits.train, splits.valid, splits.test))) == 40
+    assert not any(name.startswith("test questions ") for name in Records(config).counts())
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    for name, some in (("train", rows), ("dev", rows[:2]), ("test", copies[:3])):
+        (folder / f"{name}.json").write_text(json.dumps(some))
+    config = load(["task=medqa", "data=medqa", f"data.root={folder}"])
+    assert Records(config).counts()["test questions with a copy in training"] == 3
 
 
 def test_sets_without_a_question_or_with_several_sizes_are_named(tmp_path: Path) -> None:

@@ -18,14 +18,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from ghar.config import TaskConfig
 from ghar.data.cohort import Task
-from ghar.data.tasks.samples import TextSample
+from ghar.data.tasks.samples import TextSample, kin_of
 from ghar.data.tasks.splits import Splits, split_stratified
 from ghar.data.tasks.text_files import TextSet, cells_of, parts_of, text_of, words_of
 from ghar.errors import BadInput
@@ -224,7 +224,9 @@ def read_question_set(root: Path, cut: TaskConfig) -> TextSet[TextSample[ChoiceQ
         for name, part in parts.items()
     }
     if "all" in exams:
-        splits = split_stratified(exams["all"], cut.split, cut.split_seed)
+        kin = kin_of([(one.subject_id, one.text.content) for one in exams["all"]])  # copies stand in one part
+        together = [replace(one, subject_id=own) for one, own in zip(exams["all"], kin, strict=True)]
+        splits = split_stratified(together, cut.split, cut.split_seed)
     else:
         splits = Splits(exams["train"], exams["valid"], exams["test"])
     return TextSet(Task(MEDQA, ASKED, tuple(LETTERS[: counts.pop()]), "questions"), splits)
