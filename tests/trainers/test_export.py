@@ -138,7 +138,7 @@ def test_the_card_says_what_it_is(tmp_path: Path):
         "| policy | accuracy | reward |\n|---|---|---|\n",
         "---|\n| `scripted` | 0.700 [0.600, 0.800] | 12.000 [11.000, 13.000] |\n",
         "| `ghar_rl` | 0.800 [0.750, 0.850] | - |\n",
-        "parametric 0.585 (without retrieval, knowing",
+        "parametric 0.585 (without retrieval, from codes alone, knowing",
         "retrieval 0.933 (with retrieval)",
         f"after update 7 of {config.trainer.rl.updates}, the best by validation reward",
         "## Intended use",
