@@ -114,7 +114,8 @@ def table_lines(study: Study, table: StudyTable, numbers: Mapping[str, Any] | No
         cells = [numbers["cells"][name][column][WHOLE] for column in columns]
         test = numbers["tests"].get(name, {}).get(columns[0], {}).get(WHOLE)
         seeds = max((cell.get("seeds", []) for cell in cells), key=len)
-        difference = "" if test is None else f"{_format_difference(test)}, p {test['holm']:.3f}"
+        p = "" if test is None else "p < 0.001" if test["holm"] < 0.0005 else f"p {test['holm']:.3f}"
+        difference = "" if test is None else f"{_format_difference(test)}, {p}"
         title = study.row(name).title
         head = [f"**{title}**" if name == numbers["main"] else title, ", ".join(map(str, seeds))]
         yield f"| {' | '.join([*head, *map(_format_cell, cells), difference])} |"
