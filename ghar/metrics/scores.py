@@ -121,8 +121,8 @@ def from_confusion(cells: np.ndarray, n_classes: int) -> Statistic:
         truth, guess, hits, recall, f1 = by_class(weights)
         values = {
             "accuracy": hits.sum(axis=1) / truth.sum(axis=1),
-            "balanced_accuracy": mean_over_classes(kept(recall, whole_recall)),
-            "macro_f1": mean_over_classes(kept(f1, whole_f1)),
+            "balanced_accuracy": mean_over_classes(fill_lost(recall, whole_recall)),
+            "macro_f1": mean_over_classes(fill_lost(f1, whole_f1)),
         }
         if n_classes == 2:
             right = ratio(hits, guess)
@@ -146,7 +146,7 @@ def from_scores(labels: np.ndarray, scores: np.ndarray) -> Statistic:
     def statistic(weights: np.ndarray) -> dict[str, np.ndarray]:
         pairs = zip(("auroc", "auprc"), by_class(weights), whole, strict=True)
         several = len(curves) > 1  # the one area of two classes stays undefined on a draw of one
-        return {name: mean_over_classes(kept(areas, own) if several else areas) for name, areas, own in pairs}
+        return {name: mean_over_classes(fill_lost(areas, own) if several else areas) for name, areas, own in pairs}
 
     return statistic
 
@@ -172,9 +172,9 @@ def one_against_rest(positive: np.ndarray, score: np.ndarray) -> Callable[[np.nd
     return areas
 
 
-def kept(drawn: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """Numbers of classes [r, classes] where a class that a draw loses has that of all samples [1, classes]: a mean over
-    the others would be of another quantity, beyond what the whole one can be."""
+def fill_lost(drawn: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """Give a class that a draw loses [r, classes] its number of all samples [1, classes]: a mean over the others would
+    be of another quantity, beyond what the whole one can be."""
     return np.where(np.isnan(drawn), whole, drawn)
 
 

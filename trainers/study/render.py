@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ghar.metrics.runfolder import write_whole
 from ghar.metrics.style import pages
@@ -34,11 +34,10 @@ def draw(folder: StudyFolder, study: Study, numbers: Mapping[str, Any]) -> None:
     """Write everything that is made from numbers.json."""
     published = folder.about().get("published") or {}
     drawn = []
-    for name, table_numbers in numbers.items():
-        table = table_named(study, table_numbers)
+    for name, table, printed, withheld, texts in tables_of(folder, study, numbers):
+        table_numbers = numbers[name]
         beside = published.get(table.published.get(table_numbers["cohort"], ""), {})
-        printed, withheld = comparable(folder, study, table_numbers, beside)
-        for end, text in texts_of(folder, study, table_numbers).items():
+        for end, text in texts.items():
             write_whole(folder.path / "tables" / f"{name}{end}", text)
         svgs = []
         for part, (svg, png) in figures_of(study, table, table_numbers).items():
@@ -56,37 +55,44 @@ def draw(folder: StudyFolder, study: Study, numbers: Mapping[str, Any]) -> None:
     write_whole(folder.path / "report.html", _page(study, folder, drawn))
 
 
-def table_named(study: Study, numbers: Mapping[str, Any]) -> StudyTable:
-    """The table that numbers are of."""
-    return next(one for one in study.tables if one.name == numbers["table"])
+class DrawnTable(NamedTuple):
+    """A table as it is published. printed, withheld: see `comparable`. texts: {".csv": the table as CSV, ".tex": as
+    LaTeX}, as `draw` writes them and `verify` holds them against."""
+
+    name: str
+    table: StudyTable
+    printed: dict[str, dict[str, float]]
+    withheld: dict[str, list[str]]
+    texts: dict[str, str]
 
 
-def texts_of(folder: StudyFolder, study: Study, numbers: Mapping[str, Any]) -> dict[str, str]:
-    """{".csv": the table as CSV, ".tex": as LaTeX}, as `draw` writes them and `verify` holds them against."""
-    table, published = table_named(study, numbers), folder.about().get("published") or {}
-    printed, _ = comparable(folder, study, numbers, published.get(table.published.get(numbers["cohort"], ""), {}))
-    return {
-        ".csv": as_csv(list(lines_of(study, numbers, printed))),
-        ".tex": as_latex(study, table, numbers, _remarks(folder, study, numbers)),
-    }
+def tables_of(folder: StudyFolder, study: Study, numbers: Mapping[str, Any]) -> Iterator[DrawnTable]:
+    """Every table of numbers.json."""
+    about = folder.about()
+    published, scale = about.get("published") or {}, about["scale"]
+    dones = [done for cell in cells_of(study) if (done := folder.done(cell)) is not None]
+    generated = any(done["generated"] for done in dones)
+    for name, own in numbers.items():
+        table = next(one for one in study.tables if one.name == own["table"])
+        beside = published.get(table.published.get(own["cohort"], ""), {})
+        printed, withheld = comparable(folder, study, own, beside)
+        texts = {
+            ".csv": as_csv(list(lines_of(study, own, printed))),
+            ".tex": as_latex(study, table, own, _remarks(study, own, scale, generated)),
+        }
+        yield DrawnTable(name, table, printed, withheld, texts)
 
 
-def _remarks(folder: StudyFolder, study: Study, numbers: Mapping[str, Any]) -> list[str]:
+def _remarks(study: Study, numbers: Mapping[str, Any], scale: Mapping[str, Any], generated: bool) -> list[str]:
     """What a reader of a table alone must know."""
-    dones = [about for cell in cells_of(study) if (about := folder.done(cell)) is not None]
-    scale = folder.about()["scale"]
     seeds = ", ".join(map(str, study.seeds))
     return [
         f"{study.title}; {numbers['cohort']}; scale={scale['name']}; seeds {seeds}; {size_of(numbers)}.",
-        *(["Generated patients: these numbers say nothing about real ones."] if any(map(_is_generated, dones)) else []),
+        *(["Generated patients: these numbers say nothing about real ones."] if generated else []),
         *([] if scale["train"] else ["Fixed rules play, nothing is trained."]),
         f"Bold: the main row, {study.row(numbers['main']).title}. Dagger: differs from it at 5%, paired, after Holm's "
         "correction.",
     ]
-
-
-def _is_generated(about: Mapping[str, Any]) -> bool:
-    return bool(about["generated"])
 
 
 def size_of(numbers: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ from ghar.errors import BadInput
 from ghar.trainers.study.folder import StudyFolder
 from ghar.trainers.study.numbers import numbers_of
 from ghar.trainers.study.predictions import check, sha256
-from ghar.trainers.study.render import texts_of
+from ghar.trainers.study.render import tables_of
 from ghar.trainers.study.run import folder_of, kept_study, results_of
 from ghar.trainers.study.schema import Study, cells_of
 
@@ -108,9 +108,9 @@ def _pairs(one: Any, two: Any, place: str) -> Iterator[tuple[str, Any, Any]]:
 
 def _files(folder: StudyFolder, study: Study, numbers: Mapping[str, Any]) -> Iterator[str]:
     """Whether the tables as they are published say what numbers.json says, letter by letter."""
-    for name, table_numbers in numbers.items():
-        for end, text in texts_of(folder, study, table_numbers).items():
-            file = folder.path / "tables" / f"{name}{end}"
+    for drawn in tables_of(folder, study, numbers):
+        for end, text in drawn.texts.items():
+            file = folder.path / "tables" / f"{drawn.name}{end}"
             if not file.is_file():
                 yield f"{file} is gone: start the study again, which draws it."
                 continue

@@ -60,7 +60,7 @@ def read_texts(path: Path) -> list[SummarisedText]:
     columns, *rows = [cells for cells in cells_of(path, f"a csv file of texts, {FORMS}") if cells] or [[]]
     key = next((name for name, own in COLUMNS.items() if {name, *own} <= set(columns)), None)
     if key is None:
-        raise BadInput(f"{path} has the columns {_short(columns)}: a file of texts is {FORMS}.")
+        raise BadInput(f"{path} has {_header(columns)}: a file of texts is {FORMS}.")
     for i, cells in enumerate(rows, start=1):
         if len(cells) != len(columns):
             raise BadInput(
@@ -78,12 +78,12 @@ def read_texts(path: Path) -> list[SummarisedText]:
     return texts
 
 
-def _short(columns: Sequence[str]) -> str:
-    """Names of columns; the first letters alone of what may be the text of a file without a header."""
+def _header(columns: Sequence[str]) -> str:
+    """The columns by name; of what may be the text of a file without a header no word."""
     if not columns or max(map(len, columns)) > NAMED or len(columns) > MANY:
         longest = max(map(len, columns), default=0)
-        return f"of no header, but {len(columns)} cells of up to {longest:,} letters"
-    return ", ".join(columns)
+        return f"no header, but {len(columns)} cells of up to {longest:,} letters"
+    return f"the columns {', '.join(columns)}"
 
 
 def _text(row: Mapping[str, str], key: str, stem: str, where: str) -> SummarisedText:
