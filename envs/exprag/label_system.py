@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from ghar.data.readers.notes import Notes
 from ghar.data.tasks.splits import Splits
+from ghar.envs.case import Case
 from ghar.envs.exprag.baselines import RightReply, label_pairs, right_label
 from ghar.envs.exprag.episode import ExpragSpec, play_exprag, shows
 from ghar.envs.exprag.label_episode import LABEL_ROLES, LabelEpisodes
@@ -17,7 +18,7 @@ from ghar.envs.exprag.rows import label_row
 from ghar.envs.exprag.settings import Settings
 from ghar.envs.exprag.variants import LABELS, LISTED, MAIN, PAIRS, RULE, prompts_of, spec_of, variants
 from ghar.envs.records import Records
-from ghar.envs.system import WORDS, Reader, Reporting, SftExamples, System, Training, Variant
+from ghar.envs.system import WORDS, DemoPretraining, Reader, Reporting, SftExamples, System, Training, Variant
 from ghar.episode import Act, Episode
 from ghar.errors import BadInput
 from ghar.llm.policy import FunctionPolicy
@@ -31,7 +32,7 @@ class Experience:
 
     corpus: of experience, `noun` in the report's counts. cases: cut to what a reader takes. rule: answers without a
     language model. sources: texts that the experience is made of. episodes: makes them, of a spec. reply: the right
-    one. row: what an episode adds to a report.
+    one. row: what an episode adds to a report. practice: of the demo's base model, on cases and their episodes.
     """
 
     corpus: ReportCorpus
@@ -42,13 +43,14 @@ class Experience:
     episodes: Callable[[ExpragSpec], LabelEpisodes] = LabelEpisodes
     reply: RightReply = right_label
     row: Callable[[Episode, Any, Variant], dict[str, Any]] = label_row
+    practice: Callable[[Sequence[Case[None]], LabelEpisodes], DemoPretraining] | None = None
 
 
 def build_label_system(records: Records, settings: Settings, experience: Experience) -> System[Any]:
     """EXPRAG over some experience. BadInput for settings that labels know nothing of."""
     config, corpus, cases = records.config, experience.corpus, experience.cases(WORDS)
     played = variants(spec_of(config, settings), experience.episodes)
-    rule = partial(FunctionPolicy, experience.rule)
+    rule, practice = partial(FunctionPolicy, experience.rule), experience.practice
     read = {name: number for notes in experience.sources for name, number in notes.counts.items()}
     made: System[Any] = System(
         name="exprag",
@@ -67,6 +69,7 @@ def build_label_system(records: Records, settings: Settings, experience: Experie
         training=Training(
             teacher=RULE,
             stages={LABELS: partial(_label_pairs, experience, played[LABELS], settings.label_epochs)},
+            pretraining=None if practice is None else practice(cases.train, played[MAIN].spec),
             texts=lambda: prompts_of(cases.train, played[MAIN], corpus, rule(), config),
         ),
         report=Reporting(

@@ -27,6 +27,7 @@ from ghar.data.tasks.subsets import known_by, micros
 from ghar.data.views.visits import visit_lists
 from ghar.envs.case import Case
 from ghar.envs.exprag.corpus import StayNames, encoder_of, finder_of, make_ranker
+from ghar.envs.exprag.label_pretraining import practice
 from ghar.envs.exprag.label_system import Experience, build_label_system, check_label_settings
 from ghar.envs.exprag.report_corpus import ReportCorpus
 from ghar.envs.exprag.rule import MajorityOfOutcomes
@@ -41,12 +42,14 @@ def build_labels(records: Records, settings: Settings) -> System[None]:
     """BadInput for settings that labels know nothing of, for a task without visits, and where no stay is experience."""
     check_label_settings(settings, records.config.task.name)
     reports = records.reports(settings.notes)
+    corpus = _corpus(records, settings, reports)
     experience = Experience(
-        corpus=_corpus(records, settings, reports),
+        corpus=corpus,
         noun="stays",
         cases=partial(_cut, records),
         rule=MajorityOfOutcomes(_usual(records.splits.train, records.task)),
         sources=(reports,),
+        practice=partial(practice, records, settings, corpus),
     )
     return build_label_system(records, settings, experience)
 
