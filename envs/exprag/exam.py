@@ -1,7 +1,8 @@
 """EXPRAG on medical examinations (task=medqa): the experience is other questions and their answers.
 
 Training questions stand where other patients' stays stand. They have no codes, so they are ranked by text alone; pieces
-of them are found as pieces of reports are, and each stands below the right answer of its question, in words.
+of them, without their options, are found as pieces of reports are, and each stands above the right answer of its
+question, in words.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ghar.envs.exprag.episode import NOTHING, cut_piece, first_words, pieces_by_
 from ghar.envs.exprag.label_episode import LabelEpisodes
 from ghar.envs.exprag.label_system import Experience, build_label_system, check_label_settings
 from ghar.envs.exprag.settings import Settings
-from ghar.envs.exprag.text_corpus import TextRoles, check_ranker, corpus_of_texts
+from ghar.envs.exprag.text_corpus import TextRoles, check_ranker, corpus_of_texts, without_head
 from ghar.envs.questions import plain_question_cases
 from ghar.envs.records import Records
 from ghar.envs.system import System
@@ -24,7 +25,7 @@ from ghar.kg.names import FILLERS, plain
 
 ROLES = TextRoles(  # of a question
     ranked=lambda one: one.text.shown(),
-    searched=lambda one: one.text.shown(),
+    searched=lambda one: one.text.text,
     shown=lambda one: one.text.options[one.label],
 )
 
@@ -64,12 +65,13 @@ def answer_of_similar(act: Act, usual: int) -> str:
 def answers_text(
     ranked: Evidence, evidence: Evidence, labels: Sequence[str], words: int, cut: Callable[[str, int], str]
 ) -> str:
-    """Every similar question's answer, the most similar first, and below it the pieces of the question that fit into
-    `words` words together with those of the others."""
+    """Similar questions with their answers, the most similar first: the pieces that fit into `words` words together
+    with those of the others. An answer whose question does not fit is left out, unless none does."""
     kept, lines = pieces_by_stay(evidence, words, cut), []
-    for number, question in enumerate(ranked.passages, 1):
-        lines.append(f"similar question {number}, right answer: {question.text}")
-        lines += [f"- {text}" for text in kept.get(question.ident, ())]
+    shown = [question for question in ranked.passages if question.ident in kept] or ranked.passages
+    for number, question in enumerate(shown, 1):
+        asked = [f"- {without_head(text)}" for text in kept.get(question.ident, ())]
+        lines += [f"similar question {number}:", *asked, f"right answer: {question.text}"]
     return "\n".join(lines) or NOTHING
 
 

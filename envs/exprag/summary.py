@@ -18,7 +18,7 @@ from ghar.envs.exprag.label_episode import LabelEpisodes
 from ghar.envs.exprag.label_system import Experience, build_label_system, check_label_settings
 from ghar.envs.exprag.rows import text_row
 from ghar.envs.exprag.settings import Settings
-from ghar.envs.exprag.text_corpus import TextRoles, check_ranker, corpus_of_texts
+from ghar.envs.exprag.text_corpus import TextRoles, check_ranker, corpus_of_texts, without_head
 from ghar.envs.exprag.variants import LABELS, MAIN
 from ghar.envs.real_patients import labels_teach
 from ghar.envs.records import Records
@@ -81,7 +81,7 @@ def pieces_text(
     kept, lines = pieces_by_stay(evidence, words, cut), []
     with_pieces = [text.ident for text in ranked.passages if text.ident in kept]
     for number, ident in enumerate(with_pieces, 1):
-        lines += [f"summary of similar text {number}:", *(f"- {piece}" for piece in kept[ident])]
+        lines += [f"summary of similar text {number}:", *(f"- {without_head(piece)}" for piece in kept[ident])]
     return "\n".join(lines) or NOTHING
 
 

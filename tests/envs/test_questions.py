@@ -117,7 +117,11 @@ def test_the_experience_of_exprag_is_other_questions_and_their_answers(tmp_path:
     scripted, test = system.variant("scripted"), system.cases.test
     [episode, *others] = play(stage_of(system, scripted, config), test, system.fixed["rule"](), seed=0, title="")
     [act] = [record.effect for record in episode.trace if isinstance(record.effect, Act)]
-    assert "similar question 3, right answer: " in act.prompt
+    experience = act.prompt.partition("\nquestion:")[0].splitlines()
+    asked, answers = experience[2::3], experience[3::3]
+    assert experience[1::3] == [f"similar question {n}:" for n in range(1, len(asked) + 1)] and len(asked) == 3
+    assert all(line.startswith("- A patient of ") and " head: " not in line for line in asked)
+    assert all(line.startswith("right answer: ") for line in answers), "no option of another question is shown"
     right = [one.prediction.label == case.label for one, case in zip([episode, *others], test, strict=True)]
     assert sum(right) / len(right) > 0.8, "questions about one disease have one answer"
     with pytest.raises(BadInput, match=r"system\.ranker=one_code reads codes, and questions have none"):

@@ -85,7 +85,7 @@ def read_questions(path: Path) -> list[ChoiceQuestion]:
     """
     stem = path.name.partition(".")[0]
     rows = list((_table_rows if path.name.endswith(TABLES) else _rows)(path))
-    first = _counts_from_one([row for _, row in rows])
+    first = _counts_from_one(path, [row for _, row in rows])
     return [_question(row, f"{stem}-{place.partition(' ')[2]}", f"{path}, {place}", first) for place, row in rows]
 
 
@@ -136,9 +136,16 @@ def _is_row(value: Mapping[str, Any]) -> bool:
     return bool({"question", "QUESTION"} & value.keys())
 
 
-def _counts_from_one(rows: Sequence[Row]) -> bool:
-    """Whether MedMCQA's cop counts from 1: the authors' files do, copies of them count from 0."""
-    return not any(isinstance(row, dict) and row.get("cop") == 0 for row in rows)
+def _counts_from_one(path: Path, rows: Sequence[Row]) -> bool:
+    """Whether MedMCQA's cop counts from 1: the authors' files do, copies of them count from 0. BadInput for a file that
+    could be read both ways."""
+    found = {str(row["cop"]) for row in rows if isinstance(row, dict) and "cop" in row}
+    if found and found <= set(map(str, range(1, len(CHOICES)))):
+        raise BadInput(
+            f"{path}: no cop is 0 and none is {len(CHOICES)}, so it counts from 0 or from 1: take the whole file, or "
+            "write options and answer_idx as MedQA does."
+        )
+    return "0" not in found
 
 
 def _question(row: Row, name: str, where: str, first: bool) -> ChoiceQuestion:
