@@ -59,9 +59,14 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _list(arguments: Sequence[str], name: str) -> list[str]:
-    """The items of NAME=[a,b]; NAME=a is a list of one."""
+    """The items of NAME=[a,b]; NAME=a is a list of one. BadInput for an item that stands there twice."""
+    from ghar.errors import BadInput
+
     given = next((text.partition("=")[2] for text in reversed(arguments) if text.startswith(f"{name}=")), "")
-    return [item.strip() for item in given.strip("[]").split(",") if item.strip()]
+    items = [item.strip() for item in given.strip("[]").split(",") if item.strip()]
+    if twice := [item for item in dict.fromkeys(items) if items.count(item) > 1]:
+        raise BadInput(f"{name}=[{','.join(items)}] names {twice[0]} twice: leave one out.")
+    return items
 
 
 def _outside(text: str, systems: Sequence[str]) -> ExternalModel:

@@ -102,6 +102,11 @@ def test_predictions_of_something_else_are_refused(run, shared_data, tmp_path, m
               f"run_dir={tmp_path / 'r'}", *shared(run, shared_data)])  # fmt: skip
 
 
+def test_a_system_that_is_named_twice_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"^systems=\[ghar,ghar\] names ghar twice: leave one out\.$"):
+        main(["systems=[ghar,ghar]", "task=read"])
+
+
 WANTED = r"see docs/comparing\.md for the columns: subject_id, prediction_time, boolean_value, predicted_boolean_value"
 
 
