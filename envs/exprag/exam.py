@@ -68,8 +68,8 @@ def answers_text(
     """Similar questions with their answers, the most similar first: the pieces that fit into `words` words together
     with those of the others. An answer whose question does not fit is left out, unless none does."""
     kept, lines = pieces_by_stay(evidence, words, cut), []
-    shown = [question for question in ranked.passages if question.ident in kept] or ranked.passages
-    for number, question in enumerate(shown, 1):
+    questions = [question for question in ranked.passages if question.ident in kept] or ranked.passages
+    for number, question in enumerate(questions, 1):
         asked = [f"- {without_head(text)}" for text in kept.get(question.ident, ())]
         lines += [f"similar question {number}:", *asked, f"right answer: {question.text}"]
     return "\n".join(lines) or NOTHING

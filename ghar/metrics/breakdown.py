@@ -13,6 +13,7 @@ from ghar.metrics.answers import FEWEST as FEWEST_PATIENTS
 from ghar.metrics.bootstrap import mean_interval
 from ghar.metrics.calibration import BINS
 from ghar.metrics.charts import INK, Line
+from ghar.metrics.rows import calls_of, tokens_of
 from ghar.metrics.traces import Row
 
 FEWEST = 10  # samples of a subgroup that is shown, and of a bin of a reliability curve
@@ -33,8 +34,8 @@ class RowCounts:
     labels: Counter[str] = field(default_factory=Counter)
     shares: list[tuple[str, Sequence[float]]] = field(default_factory=list)
     without_shares: list[str] = field(default_factory=list)
-    calls: int = 0
-    tokens: int = 0
+    calls: float = 0.0
+    tokens: float = 0.0
     seconds: float = 0.0
 
     def through(self, rows: Iterable[Row]) -> Iterable[Row]:
@@ -53,8 +54,8 @@ class RowCounts:
             self.shares.append((row["label"], row["label_probabilities"]))
         else:
             self.without_shares.append(row["label"])
-        self.calls += len(row["turns"])
-        self.tokens += row["prompt_tokens"] + row["completion_tokens"]
+        self.calls += calls_of(row)
+        self.tokens += tokens_of(row)
         self.seconds += row["seconds"]
 
 

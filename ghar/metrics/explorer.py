@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ghar.metrics import traces
+from ghar.metrics.rows import calls_of, tokens_of
 from ghar.metrics.traces import Row, shorten
 
 PACK = 100  # samples
@@ -133,11 +134,11 @@ def _sample(explorer: Explorer, row: Row, rows: Mapping[str, Row | None]) -> Non
 def _values(explorer: Explorer, row: Row) -> list[Any]:
     shares = row.get("label_probabilities")
     confidence = None if shares is None else round(max(shares), 4)
-    tokens, reward = row["prompt_tokens"] + row["completion_tokens"], row["reward"]
+    tokens, reward = round(tokens_of(row)), row["reward"]
     score = None if reward is None else round(reward, 4)
     answer = explorer.word(row["prediction"]), int(row["correct"]), confidence
     sources = _numbers(explorer.sources, sources_of(row))
-    return [*answer, int(row["retrieved"]), len(row["turns"]), tokens, round(row["seconds"], 4), score, sources]
+    return [*answer, int(row["retrieved"]), round(calls_of(row)), tokens, round(row["seconds"], 4), score, sources]
 
 
 def _texts(explorer: Explorer, row: Row, rows: Mapping[str, Row | None]) -> dict[str, Any]:

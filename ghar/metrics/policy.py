@@ -20,7 +20,7 @@ from ghar.metrics.bootstrap import (
     ratio_interval,
 )
 from ghar.metrics.calibration import calibrated, calibration
-from ghar.metrics.rows import Row, counts, paired, patients_of
+from ghar.metrics.rows import Row, counts, paired, patients_of, tokens_of
 from ghar.metrics.scores import classification, confusion_matrix
 from ghar.metrics.style import ACCURACY
 
@@ -57,7 +57,7 @@ def policy_summary(
     metrics |= {
         "retrieval_rate": mean_interval([row["retrieved"] for row in rows], **draw),
         "iterations": mean_interval([row["iterations"] for row in rows], **draw),
-        "tokens": mean_interval([row["prompt_tokens"] + row["completion_tokens"] for row in rows], **draw),
+        "tokens": mean_interval([tokens_of(row) for row in rows], **draw),
         "seconds": mean_interval([row["seconds"] for row in rows], **draw),
     }
     if acted(rows):

@@ -345,7 +345,7 @@ def _broken_down(
         "operating": [*drawn[2], *drawn[3]],
         "subgroups": breakdown.subgroups(tallies),
         "balance": breakdown.balance(next(iter(tallies.values())), labels) if len(labels) != 1 else [],
-        "costs": [(name, tally.calls, tally.tokens, tally.seconds) for name, tally in tallies.items()],
+        "costs": [(name, round(tally.calls), round(tally.tokens), tally.seconds) for name, tally in tallies.items()],
     }
 
 

@@ -23,6 +23,19 @@ def counts(rows: Sequence[Row]) -> dict[str, int]:
     return {"n": len(rows), "patients": len(set(patients_of(rows)))}
 
 
+def calls_of(row: Row) -> float:
+    """What an answer asked of a language model: its turns, and its share of the prompts that were scored, and of the
+    replies that were written, to choose its examples."""
+    cost = row.get("cost") or {}
+    return len(row["turns"]) + cost.get("prompts", 0.0) + cost.get("replies", 0.0)
+
+
+def tokens_of(row: Row) -> float:
+    """Tokens that a language model read and wrote for an answer, every prompt whole: a beginning that several share
+    counts in each of them, for turns and for the prompts that were scored to choose its examples."""
+    return row["prompt_tokens"] + row["completion_tokens"] + (row.get("cost") or {}).get("scratch", 0.0)
+
+
 def paired(a: Sequence[Row], b: Sequence[Row]) -> list[tuple[Row, Row]]:
     """Rows of two policies, sample by sample in the order of `a`.
 

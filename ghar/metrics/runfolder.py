@@ -13,6 +13,7 @@ episodes/<name>.jsonl   one evaluated episode a row: policy, split, sample_id, s
                         needs_retrieval (bool or null), retrieved, iterations, prompt_tokens, completion_tokens,
                         neutralised (places of its prompts that ghar.sanitize changed; optional), seconds, rewards
                         {term: value before its weight}, weighted {term: value that the reward adds up} (optional),
+                        cost {prompts, tokens, scratch, replies: what choosing its examples took of a model; optional},
                         reward, failure (null or its name), turns: [{agent, role, step, prompt, reply, format_ok,
                         completed (true where the decision was chosen behind a free reply that left it open; optional),
                         evidence (text or null)}] and lookups: [{query, found: [{text, kind, score, path (meta-path or

@@ -1,7 +1,8 @@
 """How near a written text is to a reference: BLEU by sacreBLEU, ROUGE by rouge-score, SARI (Xu et al. 2016).
 
-All count the same tokens: lower-case words; of Chinese, Japanese and Korean scripts every character is a word. No
-package on PyPI has SARI, so it is written here, with 0/0 = 1 as its authors' code has it.
+All count the same tokens: lower-case words; of Chinese, Japanese and Korean scripts every character is a word. SARI
+is written here, with 0/0 = 1: the one package that has it, tensor2tensor, needs TensorFlow and counts an n-gram once
+however often it stands there. Where none repeats, both agree.
 """
 
 from __future__ import annotations

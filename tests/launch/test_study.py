@@ -113,6 +113,7 @@ def test_a_study_is_of_validation_samples_where_its_test_stays_unopened(cache: P
     assert "numbers of validation samples" in (shop.folder.path / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_the_smoke_of_all_studies_is_short() -> None:
     if set(spent) < set(ONE):
         pytest.skip("not all studies were played in this process")
@@ -236,6 +237,7 @@ def test_pruned_sft_data_are_compared_with_sft_of_the_same_method() -> None:
         assert whole.overrides == pruned.overrides == only_sft and not whole.full and not pruned.full
 
 
+@pytest.mark.slow
 def test_the_trainings_of_all_studies_are_short() -> None:
     if set(trained) < set(TRAINED):
         pytest.skip("not all studies were trained in this process")

@@ -72,9 +72,17 @@ def test_seeds_that_agree_leave_the_patients() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", [2, 3, 5])
-@pytest.mark.parametrize("between", [0.0, 0.05, 0.2])  # standard deviation of seeds; of their mean over patients: 0.05
-def test_few_seeds_hold_the_truth_as_often_as_they_say(seeds: int, between: float) -> None:
-    """Of 200 simulated studies of 60 patients with 1 to 3 stays, whether or not the seeds differ: 92 to 98%."""
+def test_few_seeds_hold_the_truth_as_often_as_they_say(seeds: int) -> None:
+    """Of simulated studies of 60 patients with 1 to 3 stays 93 to 97%, and of 200 whose seeds differ by nothing, as
+    much as means over patients, or four times as much, 92 to 98%."""
+    shares = [_share_of_200(seeds, between) for between in (0.0, 0.05, 0.2)]
+    assert all(0.92 <= share <= 0.98 for share in shares), shares
+    assert 0.93 <= np.mean(shares) <= 0.97
+
+
+def _share_of_200(seeds: int, between: float) -> float:
+    """Of 200 studies, whose interval holds the truth. between: standard deviation of seeds; of their mean over patients
+    it is 0.05."""
     hits = 0
     for study in range(200):
         rng = np.random.default_rng([seeds, study])
@@ -83,7 +91,7 @@ def test_few_seeds_hold_the_truth_as_often_as_they_say(seeds: int, between: floa
         values = [luck + rng.normal(0, between) + rng.normal(0, 0.25, len(who)) for _ in range(seeds)]
         found = seeds_and_patients(values, [who.tolist()] * seeds, seed=study, resamples=300)
         hits += found.low <= 0 <= found.high
-    assert 0.92 <= hits / 200 <= 0.98
+    return hits / 200
 
 
 @pytest.mark.slow

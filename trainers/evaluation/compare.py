@@ -26,6 +26,7 @@ from ghar.errors import BadInput
 from ghar.metrics import comparison
 from ghar.metrics.bootstrap import mean_interval
 from ghar.metrics.policy import compare as differences
+from ghar.metrics.rows import calls_of, tokens_of
 from ghar.metrics.runfolder import RunFolder, write_whole
 from ghar.privacy import ask_gate
 from ghar.trainers.evaluation.evaluate import answered_by, played, summarise
@@ -45,8 +46,8 @@ from ghar.trainers.scale import scale_notice
 from ghar.yaml_text import parse_yaml
 
 COSTS = {
-    "calls": lambda row: len(row["turns"]),
-    "tokens": lambda row: row["prompt_tokens"] + row["completion_tokens"],
+    "calls": calls_of,
+    "tokens": tokens_of,
     "lookups": lambda row: row["retrievals"],
     "seconds": lambda row: row["seconds"],
 }

@@ -12,6 +12,7 @@ import polars as pl
 from ghar.data.groups import KINDS
 from ghar.envs.summaries import LIKENESS
 from ghar.errors import BadInput
+from ghar.metrics.rows import calls_of, tokens_of
 from ghar.metrics.runfolder import RunFolder
 from ghar.trainers.study.samples import whole_parquet
 from ghar.trainers.study.translate import Translation
@@ -88,7 +89,7 @@ def _row(row: Mapping[str, Any], translation: Translation | None) -> Sequence[An
         row["sample_id"], str(row["subject_id"]), row["label"], answer, reply, row["label_probabilities"],
         row.get("threshold"), answer == row["label"] if answer != reply else bool(row["correct"]), float(row["reward"]),
         bool(row["retrieved"]), None if needs is None else bool(needs), row.get("look_ups"), float(row["iterations"]),
-        float(len(row["turns"])), float(row["prompt_tokens"] + row["completion_tokens"]), float(row["retrievals"]),
+        float(calls_of(row)), float(tokens_of(row)), float(row["retrievals"]),
         float(row["seconds"]), (row.get("scores") or {}).get("f1"), *(likeness.get(name) for name in LIKENESS),
         row.get("entropy_drop"),
     )  # fmt: skip
