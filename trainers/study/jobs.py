@@ -32,7 +32,7 @@ from ghar.trainers.study.folder import StudyFolder
 from ghar.trainers.study.outside import file_of, read_outside, read_summaries
 from ghar.trainers.study.paper import differences, model_of, names_a_place
 from ghar.trainers.study.predictions import SCHEMA, harvest, keep, sha256
-from ghar.trainers.study.samples import fingerprint, key_of, labels_of, samples_frame, whole_parquet
+from ghar.trainers.study.samples import fingerprint, key_of, labels_of, look_ups_needed, samples_frame, whole_parquet
 from ghar.trainers.study.schema import Cell, Study, StudyScale, cells_of, pruner_of, rows_of, source_of
 from ghar.trainers.study.translate import Translation, translation
 
@@ -290,8 +290,9 @@ def _keep(
     words = None
     if cell.run.weights is not None and source is not None and shop.scale.train:
         words = _words(shop, source, labels, samples)
+    needed = look_ups_needed(config)
     for row, variant in names.items():
-        harvest(run, variant, samples, shop.folder.predictions(cell, row), words)
+        harvest(run, variant, samples, shop.folder.predictions(cell, row), words, needed)
     files = {row: shop.folder.predictions(cell, row) for row in names}
     asked = {row: str(who) for row, name in names.items() if (who := summary.get("answered_by", {}).get(name))}
     differs, unexplained = shop.differences(cell, config, samples, labels), labels_alone(summary, asked)
@@ -346,7 +347,7 @@ def _keep_outside(shop: StudyJobs, cell: Cell, config: Config, samples: pl.DataF
         own = read_outside(path, labels, samples)
     rest = [pl.lit(None, kind).alias(name) for name, kind in SCHEMA.items() if name not in own.columns]
     frame = own.with_columns(*rest).with_columns(as_replied=pl.col("prediction")).select(list(SCHEMA))
-    keep(frame, samples, target, str(path))
+    keep(frame, samples, target, str(path), look_ups_needed(config))
     origin = records.provenance() if records.texts_alone else records.cohort
     shop.folder.finish(cell, {
         "rows": {row: target.name}, "predictions": {target.name: sha256(target)}, "holes": {}, "labels": list(labels),

@@ -27,22 +27,33 @@ SCHEMA: Mapping[str, Any] = {
 
 
 def harvest(
-    run: Path, variant: str, samples: pl.DataFrame, target: Path, translation: Translation | None = None
+    run: Path,
+    variant: str,
+    samples: pl.DataFrame,
+    target: Path,
+    translation: Translation | None = None,
+    needed: Mapping[str, int] | None = None,
 ) -> pl.DataFrame:
     """Write `target` from the episodes of a variant, with the groups of each sample, and return it.
+
+    needed: look-ups that a sample's visit needs, of a generated world.
 
     BadInput where the episodes are not exactly those of the test samples: of other patients or another split, some
     missing (a half-written cell), some twice.
     """
     rows = list(RunFolder(run).episodes(variant))
     frame = pl.DataFrame([_row(row, translation) for row in rows], schema=SCHEMA, orient="row")
-    return keep(frame, samples, target, f"{run.name}, {variant}")
+    return keep(frame, samples, target, f"{run.name}, {variant}", needed)
 
 
-def keep(frame: pl.DataFrame, samples: pl.DataFrame, target: Path, where: str) -> pl.DataFrame:
+def keep(
+    frame: pl.DataFrame, samples: pl.DataFrame, target: Path, where: str, needed: Mapping[str, int] | None = None
+) -> pl.DataFrame:
     """Write `target` from predictions in columns of `SCHEMA`, with the groups of each sample. BadInput as `check`;
-    where: whose they are."""
+    where: whose they are; needed: as in `harvest`."""
     check(frame, samples, where)
+    if needed:
+        frame = frame.with_columns(look_ups=pl.col("sample_id").replace_strict(needed, return_dtype=pl.Int64))
     groups = samples.select("sample_id", *KINDS)
     frame = frame.join(groups, on="sample_id", how="left", maintain_order="left")
     whole_parquet(frame, target)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,17 @@ def samples_frame(config: Config) -> pl.DataFrame:
     if not (frame["split"] == "test").any():
         raise BadInput(f"no patient is left to test in {config.task.name} on {config.data.name}: use more patients.")
     return frame
+
+
+def look_ups_needed(config: Config) -> Mapping[str, int]:
+    """Sample -> look-ups that its visit needs, which a generated world alone knows; no file of samples has them, for
+    models from elsewhere train on those."""
+    records = Records(config)
+    if config.task.name not in VISIT_TASKS or records.world is None:
+        return {}
+    needed = dict(records.world.truth.select("visit_id", "look_ups").iter_rows())
+    parts = records.splits.train, records.splits.valid, records.splits.test
+    return {sample.sample_id: needed[sample.visit_id] for part in parts for sample in part}
 
 
 def labels_of(config: Config) -> tuple[str, ...]:
