@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from ghar.metrics.charts import INK, PALETTE, panels
@@ -13,6 +14,7 @@ from ghar.trainers.study.schema import Study, StudyTable
 
 DOTS = 150  # per inch, of PNG
 WIDE, ACROSS = 7.0, 3  # inches of a page's text, and panels that stand beside each other in it
+BESIDE, BOLD = 0.5, 2.2  # of the way between two ticks that lines share; points, of the main line
 MARKERS = ("o", "s", "^", "D")  # one more each time the colours are used up
 SLANTED: Mapping[str, Any] = {"rotation": 25, "ha": "right", "rotation_mode": "anchor"}
 Series = tuple[str, list[float], list[float], list[float], list[float]]  # label, x, value, low, high
@@ -74,8 +76,17 @@ def _lines(study: Study, numbers: Mapping[str, Any], task: str, metrics: Sequenc
         if series:
             drawn.append((title_of(metric), series))
     ticks = sorted({study.row(row).x or 0.0 for row in placed})
-    [axis] = {table.axis for table in study.tables if table.name == numbers["table"]}
-    return _curve(drawn, name, ticks, [f"{tick:g}" for tick in ticks], axis=axis)
+    [table] = (table for table in study.tables if table.name == numbers["table"])
+    main = study.row(table.main or study.main).series
+    shown = [(quantity, _side_by_side(series, ticks)) for quantity, series in drawn]
+    return _curve(shown, name, ticks, [f"{tick:g}" for tick in ticks], axis=table.axis, main=main)
+
+
+def _side_by_side(series: Sequence[Series], ticks: Sequence[float]) -> list[Series]:
+    """Lines whose points stand a little beside each tick, so that no interval covers another."""
+    gap = min((b - a for a, b in pairwise(ticks)), default=1.0)
+    aside = [BESIDE * gap * ((n + 0.5) / len(series) - 0.5) for n in range(len(series))]
+    return [(label, [x + far for x in xs], *rest) for (label, xs, *rest), far in zip(series, aside, strict=True)]
 
 
 def _curves(study: Study, numbers: Mapping[str, Any], task: str, metrics: Sequence[str], name: str) -> Any:
@@ -87,7 +98,8 @@ def _curves(study: Study, numbers: Mapping[str, Any], task: str, metrics: Sequen
         if points:
             series.append((study.row(row).title, [x for x, _ in points], *_columns([cell for _, cell in points])))
     own = over[0].partition("@")[0] if over else ""
-    return _curve([(title_of(own), series)] if series else [], name, axis=PARAMETERS.get(own, ""))
+    drawn = [(title_of(own), series)] if series else []
+    return _curve(drawn, name, axis=PARAMETERS.get(own, ""), diagonal=own == "observed")
 
 
 def _groups(study: Study, numbers: Mapping[str, Any], task: str, metrics: Sequence[str], name: str) -> Any:
@@ -148,9 +160,12 @@ def _curve(
     ticks: Sequence[str] = (),
     line: str = "-",
     axis: str = "",
+    main: str = "",
+    diagonal: bool = False,
 ) -> Any:
     """drawn: of each panel the quantity and its lines; a label has one colour and marker in all of them, and stands in
-    one legend beside the panels. axis: what lies along x."""
+    one legend beside the panels. axis: what lies along x. main: the label whose line is drawn bold. diagonal: where
+    both axes have one number."""
     if not drawn:
         return None
     labels = list(dict.fromkeys(label for _, series in drawn for label, *_ in series))
@@ -160,14 +175,16 @@ def _curve(
             for label, x, value, low, high in series:
                 i = labels.index(label)
                 color, marker = PALETTE[i % len(PALETTE)], MARKERS[i // len(PALETTE)]
-                [lines[label]] = one.plot(x, value, f"{marker}{line}", markersize=3, color=color)
+                width = BOLD if label == main else 1.0
+                [lines[label]] = one.plot(x, value, f"{marker}{line}", markersize=3, color=color, linewidth=width)
                 one.errorbar(x, value, yerr=_whiskers(value, low, high), fmt="none", ecolor=color, elinewidth=0.7,
                              capsize=1.5)  # fmt: skip
+            if diagonal:
+                one.plot([0, 1], [0, 1], ":", color=INK, linewidth=0.7)
             if ticks:
                 one.set_xticks(list(at), list(ticks), **(SLANTED if max(map(len, ticks)) > 5 else {}))
             one.set(ylabel=quantity, xlabel=axis)
-        if len(labels) > 1:
-            figure.legend([lines[label] for label in labels], labels, loc="outside right upper", fontsize=7)
+        figure.legend([lines[label] for label in labels], labels, loc="outside right upper", fontsize=7)
         png = _png(figure)
     return svg[0], png
 

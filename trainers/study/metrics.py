@@ -57,11 +57,13 @@ TITLES = {
     "entropy_drop": "Entropy drop, nats a token", "class_f1": "F1 of label",
     "training_seconds": "Seconds to the best step", "parameters": "Parameters",
     "f1_at_valid": "F1, threshold of validation",
+    "distance": "Share of replies", "accuracy_look_ups": "Accuracy", "observed": "Share that is so",
     "sensitivity_at_valid": "Sensitivity, threshold of validation",
     "specificity_at_valid": "Specificity, threshold of validation",
 }  # fmt: skip
 
-_AT = {"class_f1": ""}  # between title and parameter
+# between title and parameter, where it is not "at"
+_AT = {"class_f1": "", "accuracy_look_ups": ", look-ups needed:", "distance": " at distance"}
 
 
 def title_of(metric: str) -> str:
