@@ -12,7 +12,7 @@ import pytest
 
 from ghar.data.tasks.summary_files import SummarisedText
 from ghar.errors import BadInput
-from ghar.trainers.study.outside import read_outside, read_summaries, with_outside
+from ghar.trainers.study.outside import read_outside, read_sets, read_summaries, with_outside
 from ghar.trainers.study.run import run_study
 from ghar.trainers.study.verify import verify
 from tests.trainers.test_study import CONTENT, quiet, workshop
@@ -127,3 +127,16 @@ def test_summaries_from_elsewhere_are_measured_and_not_kept(end: str, tmp_path: 
     frame.rename({"summary": "prediction"}).write_csv(tmp_path / "y.csv")
     with pytest.raises(BadInput, match=r"y\.csv needs columns sample_id and summary; it has sample_id, prediction"):
         read_summaries(tmp_path / "y.csv", TEXTS, WRITINGS)
+
+
+def test_sets_of_options_from_elsewhere_are_right_in_any_order_and_have_an_f1(tmp_path: Path) -> None:
+    samples = pl.DataFrame({"sample_id": ["a", "b", "c"], "subject_id": ["1", "2", "3"], "label": ["AC", "B", "ABD"]})
+    path = tmp_path / "x.csv"
+    path.write_text('sample_id,prediction\na,"C, A"\nb,\nc,AB\n')
+    found = read_sets(path, samples)
+    assert found["prediction"].to_list() == ["AC", None, "AB"] and found["correct"].to_list() == [True, False, False]
+    assert found["options_f1"].to_list() == pytest.approx([1.0, 0.0, 0.8]) and found["probabilities"].null_count() == 3
+    for wrong in ("gout", "AA", "A1"):
+        path.write_text(f"sample_id,prediction\na,{wrong}\n")
+        with pytest.raises(BadInput, match=rf"sample a has the prediction '{wrong}', which is no set of options"):
+            read_sets(path, samples)

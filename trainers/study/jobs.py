@@ -29,7 +29,7 @@ from ghar.trainers.runs.kept_config import kept_config
 from ghar.trainers.runs.models import SFT
 from ghar.trainers.runs.resume import plain
 from ghar.trainers.study.folder import StudyFolder
-from ghar.trainers.study.outside import file_of, read_outside, read_summaries
+from ghar.trainers.study.outside import file_of, read_outside, read_sets, read_summaries
 from ghar.trainers.study.paper import differences, model_of, names_a_place
 from ghar.trainers.study.predictions import SCHEMA, harvest, keep, sha256
 from ghar.trainers.study.samples import fingerprint, key_of, labels_of, look_ups_needed, samples_frame, whole_parquet
@@ -344,7 +344,7 @@ def _keep_outside(shop: StudyJobs, cell: Cell, config: Config, samples: pl.DataF
         texts = {one.sample_id: one.text for one in records.texts.splits.test}
         own = read_summaries(path, texts, samples)
     else:
-        own = read_outside(path, labels, samples)
+        own = read_outside(path, labels, samples) if labels else read_sets(path, samples)
     rest = [pl.lit(None, kind).alias(name) for name, kind in SCHEMA.items() if name not in own.columns]
     frame = own.with_columns(*rest).with_columns(as_replied=pl.col("prediction")).select(list(SCHEMA))
     keep(frame, samples, target, str(path), look_ups_needed(config))

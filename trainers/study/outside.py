@@ -3,7 +3,7 @@
 A file is <folder>/COHORT-TASK-seedN.parquet, or COHORT-TASK.parquet for all seeds; .csv does as well. Columns:
 sample_id; prediction, one of the task's labels, empty for none; probability_LABEL for each label, or none of them. The
 samples to train on, and their splits, are in the study's folder, samples/KEY.parquet. Of clinical texts the columns are
-sample_id and summary, empty for none.
+sample_id and summary, empty for none. Of DischargeQA a prediction is a set of letters, as A or AC.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import Any
 import polars as pl
 
 from ghar.data.tasks.summary_files import WRITTEN, SummarisedText
+from ghar.envs.exprag.numbers import set_scores
+from ghar.envs.exprag.options import LETTERS
 from ghar.envs.summaries import LIKENESS, likeness
 from ghar.errors import BadInput
 from ghar.trainers.study.predictions import sha256
@@ -120,6 +122,39 @@ def read_summaries(path: Path, texts: Mapping[str, SummarisedText], samples: pl.
     own = own.join(samples.select("sample_id", "subject_id", "label"), on="sample_id", how="left")
     correct = (pl.col("prediction") == pl.col("label")).fill_null(False)
     return own.with_columns(correct=correct, probabilities=pl.lit(None, pl.List(pl.Float64)))
+
+
+def read_sets(path: Path, samples: pl.DataFrame) -> pl.DataFrame:
+    """Sets of options by sample id, as letters in whatever order ("AC", "C, A"), each with its F1.
+
+    BadInput for columns that are missing and for a prediction that is no set of letters.
+    """
+    frame = _table(path)
+    if not {"sample_id", "prediction"} <= set(frame.columns):
+        raise BadInput(f"{path} needs columns sample_id and prediction; it has {', '.join(frame.columns)}.")
+    sets = [_in_order(path, *row) for row in frame.select(pl.col("sample_id", "prediction").cast(pl.String)).rows()]
+    own = frame.select(pl.col("sample_id").cast(pl.String), prediction=pl.Series(sets, dtype=pl.String))
+    own = own.join(samples.select("sample_id", "subject_id", "label"), on="sample_id", how="left")
+    scores = [
+        None if label is None else set_scores(_bits(label), _bits(chosen or ""))["f1"]  # `check` refuses other samples
+        for chosen, label in own.select("prediction", "label").rows()
+    ]
+    correct = (pl.col("prediction") == pl.col("label")).fill_null(False)
+    silent = pl.lit(None, pl.List(pl.Float64))
+    return own.with_columns(correct=correct, probabilities=silent, options_f1=pl.Series(scores, dtype=pl.Float64))
+
+
+def _in_order(path: Path, sample_id: str, prediction: str | None) -> str | None:
+    """The letters of a set as samples have them; None for an empty one."""
+    chosen = re.sub(r"[\s,]", "", prediction or "")
+    if not set(chosen) <= set(LETTERS) or len(set(chosen)) < len(chosen):
+        what = f"sample {sample_id} has the prediction {prediction!r:.40}"
+        raise BadInput(f"{path}: {what}, which is no set of options: write letters, as AC.")
+    return "".join(sorted(chosen)) or None
+
+
+def _bits(chosen: str) -> int:
+    return sum(1 << LETTERS.index(letter) for letter in chosen)
 
 
 def _table(path: Path) -> pl.DataFrame:
