@@ -18,6 +18,7 @@ from ghar.envs.kare.methods import method_of, variants_of
 from ghar.errors import BadInput
 from ghar.launch.entry import load
 from ghar.launch.study import studies, workshop
+from ghar.llm.prompts import load_prompts
 from ghar.sections import leaves
 from ghar.trainers.runs.resume import plain
 from ghar.trainers.study.folder import StudyFolder
@@ -46,7 +47,8 @@ AXES = {  # tables whose figure has lines -> the key that its axis is; x: 0 is a
     ("exprag", "similar"): "system.top_k", ("graphwalker", "shots"): "system.k",
     ("graphwalker", "motivation"): "system.k", ("graphwalker", "aggregation"): "system.k",
     ("ghar_settings", "paths"): "system.max_paths", ("ghar_settings", "passages"): "retriever.top_n",
-    ("ghar_settings", "eta"): "reward.eta",
+    ("ghar_settings", "eta"): "reward.eta", ("graphwalker", "neighbours"): "system.k_g",
+    ("graphwalker", "cohorts"): "system.k_c", ("graphwalker", "anchors"): "system.k_a",
 }  # fmt: skip
 PAPERS = ["ehr_rag", "exprag", "ghar", "ghar_questions", "ghar_settings", "ghar_summaries", "graphwalker", "kare"]
 GIVEN = ["kg.path=/data/kg.csv", "data.codes=/data/codes"]  # what every user of scale=full names
@@ -123,12 +125,34 @@ def test_every_cell_of_the_full_scale_is_the_papers(name: str) -> None:
     assert asked or not any(table.published for table in study.tables)
 
 
-@pytest.mark.parametrize("name", ["ghar_questions", "ghar_summaries"])
-def test_cells_without_published_numbers_are_the_papers_too(name: str) -> None:
+@pytest.mark.parametrize("name", PAPERS)
+def test_cells_without_published_numbers_are_the_papers_but_for_what_their_run_is_about(name: str) -> None:
+    """Those of sweeps and ablations, whose numbers the papers draw and do not print."""
     study = full(name).study
+    assert study.paper is not None
     for cell in cells_of(study):
+        asked = {text.partition("=")[0] for text in (*cell.run.overrides, *cell.run.full)}
+        closed = {key for part in study.paper.where if part.holds(cell) for key in part.closed}
+        config = composed(name, cell.id)
         for row in rows_of(study, cell.run.name):
-            assert not key_differences(study, cell, row, composed(name, cell.id)), (cell.id, row.name)
+            named = asked | closed | row.paper.keys() | cell.run.paper.keys()
+            found = [told.split(" is ")[0] for told in key_differences(study, cell, row, config)]
+            assert not [key for key in found if key not in named and key.partition(".")[0] not in named], cell.id
+
+
+BUDGETS = [("ghar", {"summarise": 192, "predict": 256}), ("kare", {"reason": 1024})]  # tokens of a reply by its role
+
+
+@pytest.mark.parametrize(("name", "replies"), BUDGETS)
+def test_budgets_that_a_paper_leaves_open_are_those_that_the_page_names(name: str, replies: dict[str, int]) -> None:
+    study = full(name).study
+    config = composed(name, next(cell.id for cell in cells_of(study) if cell.run.name == name))
+    prompts = load_prompts(f"ghar.envs.{name}", config.env.prompts, tuple(replies))
+    assert {role: template.max_tokens for role, template in prompts.items()} == replies
+    numbers = [config.env.history_tokens, config.model.max_length, *replies.values()]
+    assert study.paper is not None
+    [sentence] = (text for text in study.paper.differs if "the length of prompts" in text)
+    assert [int(text.replace(",", "")) for text in re.findall(r"[0-9][0-9,]*[0-9]", sentence)] == numbers
 
 
 @pytest.mark.parametrize("name", ["ghar_questions", "ghar_summaries"])

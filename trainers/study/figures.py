@@ -86,7 +86,10 @@ def _side_by_side(series: Sequence[Series], ticks: Sequence[float]) -> list[Seri
     """Lines whose points stand a little beside each tick, so that no interval covers another."""
     gap = min((b - a for a, b in pairwise(ticks)), default=1.0)
     aside = [BESIDE * gap * ((n + 0.5) / len(series) - 0.5) for n in range(len(series))]
-    return [(label, [x + far for x in xs], *rest) for (label, xs, *rest), far in zip(series, aside, strict=True)]
+    return [
+        (label, [x + far for x in places], value, low, high)
+        for (label, places, value, low, high), far in zip(series, aside, strict=True)
+    ]
 
 
 def _curves(study: Study, numbers: Mapping[str, Any], task: str, metrics: Sequence[str], name: str) -> Any:
