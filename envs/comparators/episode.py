@@ -88,7 +88,7 @@ class Spec:
 
     def passages_of(self, method: Method) -> int:
         """Nodes, and edges, to ask for, so that there are words enough."""
-        return self.top_n if self.words else max(self.top_n, -(-self.words_of(method) // PAIR))
+        return max(self.top_n, -(-self.words_of(method) // PAIR))
 
 
 def _lookups(method: Method, searches: int) -> int:

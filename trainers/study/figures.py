@@ -78,8 +78,8 @@ def _lines(study: Study, numbers: Mapping[str, Any], task: str, metrics: Sequenc
     ticks = sorted({study.row(row).x or 0.0 for row in placed})
     [table] = (table for table in study.tables if table.name == numbers["table"])
     main = study.row(table.main or study.main).series
-    shown = [(quantity, _side_by_side(series, ticks)) for quantity, series in drawn]
-    return _curve(shown, name, ticks, [f"{tick:g}" for tick in ticks], axis=table.axis, main=main)
+    beside = [(quantity, _side_by_side(series, ticks)) for quantity, series in drawn]
+    return _curve(beside, name, ticks, [f"{tick:g}" for tick in ticks], axis=table.axis, main=main)
 
 
 def _side_by_side(series: Sequence[Series], ticks: Sequence[float]) -> list[Series]:

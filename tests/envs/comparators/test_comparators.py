@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from ghar.config import Config
-from ghar.envs.comparators.episode import parse_keywords, parse_search
+from ghar.envs.comparators.episode import Spec, parse_keywords, parse_search
 from ghar.envs.comparators.system import METHODS, PRUNED, variants
 from ghar.envs.play import play, stage_of
 from ghar.envs.records import Records
@@ -125,3 +125,16 @@ def test_the_trained_method_comes_first_and_all_are_there() -> None:
 @pytest.mark.parametrize("name", ["compact", "full"])
 def test_prompts_have_no_holes(name: Any) -> None:
     load_prompts("ghar.envs.comparators", name, ("think", "want", "search", "keywords", "extract", "predict"))
+
+
+@pytest.mark.parametrize(("words", "top_n", "shown"), [
+    (None, 1, {"rag": (864, 36), "lightrag": (432, 18), "search_r1": (144, 6)}),  # a share of 864
+    (48, 2, {"rag": (48, 2), "lightrag": (48, 2)}),  # the demo's
+    (200, 1, {"rag": (200, 9), "medrag": (200, 9)}),  # one node and one edge stood for 200 words
+    (10, 5, {"rag": (10, 5)}),
+])  # fmt: skip
+def test_a_look_up_asks_for_as_much_as_it_shows(
+    words: int | None, top_n: int, shown: dict[str, tuple[int, int]]
+) -> None:
+    spec = Spec("full", 6, words, top_n)
+    assert {name: (spec.words_of(cast(Any, name)), spec.passages_of(cast(Any, name))) for name in shown} == shown
