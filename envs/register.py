@@ -28,7 +28,6 @@ import gymnasium
 from ghar.envs.demo import ETA
 from ghar.envs.ehr_rag.demo import demo_events
 from ghar.envs.exprag.demo import demo_questions
-from ghar.envs.exprag.numbers import set_scores
 from ghar.envs.ghar.demo import SPEC, demo_scene
 from ghar.envs.ghar.navigation import Chart, NavigationGame, navigation
 from ghar.envs.grading import Score, Split, balanced, best_constant, cases_of, graded, right_label
@@ -39,6 +38,7 @@ from ghar.envs.kare.demo import demo_communities
 from ghar.envs.stepper import Scene
 from ghar.envs.views.games import BYTES, Codec, Game, TextGame, TokenGame
 from ghar.envs.views.gym_view import GymView, Illegal
+from ghar.metrics.scores import set_scores
 
 View = Literal["text", "tokens"]
 Pay = Literal["graded", "paper"]

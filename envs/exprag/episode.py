@@ -17,7 +17,6 @@ from ghar.envs.case import Case
 from ghar.envs.exprag.discharge_items import BULLET
 from ghar.envs.exprag.dischargeqa import ASKED, DischargeQuestion
 from ghar.envs.exprag.flare import Pieces, flare
-from ghar.envs.exprag.numbers import set_scores
 from ghar.envs.exprag.options import LETTERS, parse_options
 from ghar.envs.exprag.report_corpus import FindExcerpts, RankReports
 from ghar.envs.rollout import Corpus
@@ -37,6 +36,7 @@ from ghar.episode import (
     as_text,
 )
 from ghar.llm.prompts import Template, load_prompts
+from ghar.metrics.scores import set_scores
 from ghar.rewards.compose import EpisodeReward
 
 ROLES = ("predict", "answer")

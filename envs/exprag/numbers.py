@@ -13,15 +13,6 @@ from ghar.metrics.policy import completed_decisions
 from ghar.metrics.rows import Row, counts, paired, patients_of
 
 
-def set_scores(answer: int, chosen: int | None) -> dict[str, float]:
-    """Precision, recall and F1 of one question; sets of options are whole numbers, bit i for option i."""
-    hits = (answer & (chosen or 0)).bit_count()
-    precision = hits / chosen.bit_count() if chosen else 0.0
-    recall = hits / answer.bit_count()
-    f1 = 2 * precision * recall / (precision + recall) if hits else 0.0
-    return {"precision": precision, "recall": recall, "f1": f1}
-
-
 def question_summary(rows: Sequence[Row], *, seed: int, resamples: int) -> dict[str, Any]:
     """{metric: [value, low, high]}, with "n", "patients", "failures" and "errors": how often which format error was
     met; intervals by drawing patients (each row's subject_id) with all their questions.

@@ -6,12 +6,12 @@ from typing import Any
 
 from ghar.envs.case import Case
 from ghar.envs.exprag.dischargeqa import DischargeQuestion
-from ghar.envs.exprag.numbers import set_scores
 from ghar.envs.exprag.options import LETTERS
 from ghar.envs.exprag.report_corpus import RankReports
 from ghar.envs.exprag.rule import listed_share, outcome_shares
 from ghar.envs.system import Variant
 from ghar.episode import Act, Episode, Evidence
+from ghar.metrics.scores import set_scores
 
 
 def question_row(episode: Episode, case: Case[DischargeQuestion], variant: Variant) -> dict[str, Any]:

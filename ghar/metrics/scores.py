@@ -181,3 +181,12 @@ def fill_lost(drawn: np.ndarray, whole: np.ndarray) -> np.ndarray:
 def mean_over_classes(values: np.ndarray) -> np.ndarray:
     """Mean over the classes [r, classes] that are defined, NaN where none is."""
     return ratio(np.nan_to_num(values).sum(axis=1), (~np.isnan(values)).sum(axis=1))
+
+
+def set_scores(answer: int, chosen: int | None) -> dict[str, float]:
+    """Precision, recall and F1 of one question; sets of options are whole numbers, bit i for option i."""
+    hits = (answer & (chosen or 0)).bit_count()
+    precision = hits / chosen.bit_count() if chosen else 0.0
+    recall = hits / answer.bit_count()
+    f1 = 2 * precision * recall / (precision + recall) if hits else 0.0
+    return {"precision": precision, "recall": recall, "f1": f1}

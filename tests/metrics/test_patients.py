@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ghar.envs.exprag.numbers import compare_questions, question_summary, set_scores
+from ghar.envs.exprag.numbers import compare_questions, question_summary
 from ghar.envs.exprag.rankers import agreement
 from ghar.envs.graphwalker.text_metrics import text_scores
 from ghar.errors import BadInput
 from ghar.metrics.bootstrap import mean_interval, paired_difference, ratio_interval, resample_weights
 from ghar.metrics.clinical import length_of_stay, risk
 from ghar.metrics.policy import compare, policy_summary, when_to_retrieve
-from ghar.metrics.scores import class_f1, classification
+from ghar.metrics.scores import class_f1, classification, set_scores
 
 DRAW: dict[str, Any] = {"seed": 3, "resamples": 40}
 clusters = st.lists(st.tuples(st.integers(0, 4), st.integers(-9, 9).map(float)), min_size=1, max_size=12)

@@ -17,16 +17,16 @@ from typing import Any
 import polars as pl
 
 from ghar.data.tasks.summary_files import WRITTEN, SummarisedText
-from ghar.envs.exprag.numbers import set_scores
-from ghar.envs.exprag.options import LETTERS
 from ghar.envs.summaries import LIKENESS, likeness
 from ghar.errors import BadInput
+from ghar.metrics.scores import set_scores
 from ghar.trainers.study.predictions import sha256
 from ghar.trainers.study.schema import Cell, Study, StudyRow, StudyRun, StudyTable
 
 VARIANT = "predictions"  # the one that such a row plays
 ENDS = (".parquet", ".csv")
 COLUMN = "probability_"
+LETTERS = re.compile(r"[A-Za-z]*")  # of options, the upper ones first
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # of a file, too
 
 
@@ -147,14 +147,14 @@ def read_sets(path: Path, samples: pl.DataFrame) -> pl.DataFrame:
 def _in_order(path: Path, sample_id: str, prediction: str | None) -> str | None:
     """The letters of a set as samples have them; None for an empty one."""
     chosen = re.sub(r"[\s,]", "", prediction or "")
-    if not set(chosen) <= set(LETTERS) or len(set(chosen)) < len(chosen):
+    if not LETTERS.fullmatch(chosen) or len(set(chosen)) < len(chosen):
         what = f"sample {sample_id} has the prediction {prediction!r:.40}"
         raise BadInput(f"{path}: {what}, which is no set of options: write letters, as AC.")
     return "".join(sorted(chosen)) or None
 
 
 def _bits(chosen: str) -> int:
-    return sum(1 << LETTERS.index(letter) for letter in chosen)
+    return sum(1 << ord(letter) - ord("A") for letter in chosen)
 
 
 def _table(path: Path) -> pl.DataFrame:

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import rankdata
 
-from ghar.envs.exprag.numbers import compare_questions, question_summary, set_scores
+from ghar.envs.exprag.numbers import compare_questions, question_summary
 from ghar.envs.exprag.rankers import agreement, correlations
 from ghar.errors import BadInput
+from ghar.metrics.scores import set_scores
 
 
 @given(st.integers(1, 255), st.one_of(st.none(), st.integers(0, 255)))
