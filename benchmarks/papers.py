@@ -47,10 +47,11 @@ def tables() -> str:
 def _settings(items: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """A paragraph for each study of a paper, whence its settings are, and a list of what differs in its numbers."""
     for name in dict.fromkeys(item["study"] for item in items if "study" in item):
-        paper = _study(name).paper
+        study = _study(name)
+        paper, printed = study.paper, any(table.published for table in study.tables)
         if paper is None:
             continue
-        closed = {key: value for part in paper.where for key, value in part.closed.items()}
+        closed = {key: value for part in paper.where for key, value in part.closed.items()} if printed else {}
         asked = ", ".join(f"`{key}={value}`" for key, value in closed.items())
         sentences = [
             f"**`study={name}`** takes its settings from {paper.source}.",

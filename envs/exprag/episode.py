@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from ghar.data.sections import sentences
+from ghar.data.sections import HEAD, sentences
 from ghar.envs.case import Case
 from ghar.envs.exprag.discharge_items import BULLET
 from ghar.envs.exprag.dischargeqa import ASKED, DischargeQuestion
@@ -285,7 +285,12 @@ def _whole_items(short: list[str], line: list[str]) -> list[str]:
 
 def shows(act: Act, passage: Passage) -> bool:
     """Whether a prompt shows a whole passage, which stands in one line there."""
-    return " ".join(passage.text.split()) in " ".join(act.prompt.split())
+    return " ".join(without_head(passage.text).split()) in " ".join(act.prompt.split())
+
+
+def without_head(piece: str) -> str:
+    """A piece without the name of the part before a text's first heading, which no text writes itself."""
+    return piece.removeprefix(f"{HEAD}: ")
 
 
 def first_words(text: str, words: int) -> str:

@@ -12,17 +12,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from ghar.envs.case import Case
-from ghar.envs.exprag.episode import NOTHING, cut_piece, first_words, pieces_by_stay
+from ghar.envs.exprag.episode import NOTHING, cut_piece, first_words, pieces_by_stay, without_head
 from ghar.envs.exprag.label_episode import LabelEpisodes
 from ghar.envs.exprag.label_system import Experience, build_label_system, check_label_settings
 from ghar.envs.exprag.settings import Settings
-from ghar.envs.exprag.text_corpus import TextRoles, check_ranker, corpus_of_texts, without_head
+from ghar.envs.exprag.text_corpus import TextRoles, check_ranker, corpus_of_texts
 from ghar.envs.questions import plain_question_cases
 from ghar.envs.records import Records
 from ghar.envs.system import System
 from ghar.episode import Act, Evidence
 from ghar.kg.names import FILLERS, plain
 
+ANSWER = "right answer: "
 ROLES = TextRoles(  # of a question
     ranked=lambda one: one.text.shown(),
     searched=lambda one: one.text.text,
@@ -48,14 +49,15 @@ def build_exam(records: Records, settings: Settings) -> System[None]:
 def answer_of_similar(act: Act, usual: int) -> str:
     """Choose the option most like the answers of similar questions, letter number `usual` where no word is shared.
 
-    It reads the text that a prompt shows, and no truth.
+    It reads what the prompt shows, and no truth.
     """
     case: Case = act.facts["case"]
     ranked: Evidence = act.facts["ranked"]
     labels = case.task.labels
     options = [_words(line.partition(". ")[2]) for line in case.text.split("\n")[-len(labels) :]]
     likeness = [0.0] * len(labels)
-    for passage in ranked.passages:
+    lines = act.facts["experience"].split("\n")
+    for passage in (one for one in ranked.passages if ANSWER + one.text in lines):
         words = _words(passage.text)
         for number, option in enumerate(options):
             likeness[number] += passage.score * len(words & option) / max(len(words | option), 1)
@@ -71,7 +73,7 @@ def answers_text(
     questions = [question for question in ranked.passages if question.ident in kept] or ranked.passages
     for number, question in enumerate(questions, 1):
         asked = [f"- {without_head(text)}" for text in kept.get(question.ident, ())]
-        lines += [f"similar question {number}:", *asked, f"right answer: {question.text}"]
+        lines += [f"similar question {number}:", *asked, ANSWER + question.text]
     return "\n".join(lines) or NOTHING
 
 

@@ -39,7 +39,7 @@ def practice(
     config, task = records.config, records.task
     key = (
         "exprag labels", FORMAT, (WHOLE, EASIER, PASSES), (task.name, task.question, task.labels),
-        asdict(replace(config.data, cache="")), asdict(settings), episodes.spec,
+        asdict(replace(config.data, cache="")), asdict(replace(settings, label_epochs=1, judged=0)), episodes.spec,
         (config.env.prompts, config.env.history_tokens, config.retriever.kind),
         [(case.sample_id, case.text) for case in train],
     )  # fmt: skip

@@ -13,12 +13,12 @@ from typing import Any
 
 from ghar.data.tasks.summary_files import SummarisedText
 from ghar.envs.case import Case
-from ghar.envs.exprag.episode import NOTHING, cut_piece, first_words, pieces_by_stay, template_of
+from ghar.envs.exprag.episode import NOTHING, cut_piece, first_words, pieces_by_stay, template_of, without_head
 from ghar.envs.exprag.label_episode import LabelEpisodes
 from ghar.envs.exprag.label_system import Experience, build_label_system, check_label_settings
 from ghar.envs.exprag.rows import text_row
 from ghar.envs.exprag.settings import Settings
-from ghar.envs.exprag.text_corpus import TextRoles, check_ranker, corpus_of_texts, without_head
+from ghar.envs.exprag.text_corpus import TextRoles, check_ranker, corpus_of_texts
 from ghar.envs.exprag.variants import LABELS, MAIN
 from ghar.envs.real_patients import labels_teach
 from ghar.envs.records import Records

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from ghar.data.readers.notes import Notes
-from ghar.data.sections import HEAD
 from ghar.data.tasks.samples import TextSample, kin_of
 from ghar.envs.exprag.corpus import encoder_of, finder_of, ranker_encoder
 from ghar.envs.exprag.report_corpus import ReportCorpus
@@ -56,11 +55,6 @@ def corpus_of_texts(records: Records, settings: Settings, roles: TextRoles) -> R
     return ReportCorpus(
         index, notes(roles.searched), asking, ranker, finder, lambda number: roles.shown(train[number]), labels
     )
-
-
-def without_head(piece: str) -> str:
-    """A piece of a text without the name of the part before its first heading, which no text writes itself."""
-    return piece.removeprefix(f"{HEAD}: ")
 
 
 def check_ranker(settings: Settings, noun: str) -> None:

@@ -58,8 +58,8 @@ class SelectExamples(Retrieve):
 
 @dataclass(frozen=True)
 class SelectionCost:
-    """A patient's share of what its selection took: prompts scored or looked into and their tokens, both as read
-    (shared beginnings once) and each prompt from scratch, and generated replies."""
+    """A patient's share of what its selection took: prompts scored or looked into, generated replies, and the tokens of
+    both, as read (shared beginnings once) and each prompt from scratch."""
 
     prompts: float = 0.0
     tokens: float = 0.0
@@ -326,5 +326,6 @@ def _spent(scorer: Scorer) -> np.ndarray:
         return np.zeros(4)
     tally = scorer.scores.tally if scorer.scores is not None else None
     scored = np.array([tally.prompts, tally.tokens, tally.scratch] if tally else [0, 0, 0])
-    inside = [scorer.read, scorer.read_tokens, scorer.read_tokens]
+    tokens = scorer.read_tokens + scorer.reply_tokens
+    inside = np.array([scorer.read, tokens, tokens])
     return np.array([*(scored + inside), scorer.replies], dtype=float)

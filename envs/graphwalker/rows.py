@@ -22,8 +22,8 @@ from ghar.episode import Episode
 Row = Mapping[str, Any]
 COSTS = {  # of `Cost`, as reports name them
     "prompts": "scored prompts a patient",
-    "tokens": "prompt tokens a patient",
-    "scratch": "prompt tokens a patient, each prompt from scratch",
+    "tokens": "tokens a patient",
+    "scratch": "tokens a patient, each prompt from scratch",
     "replies": "generated replies a patient",
 }
 

@@ -86,13 +86,18 @@ def test_mirages_one_file_of_several_sets(tmp_path: Path) -> None:
 
 def test_medmcqa_that_counts_from_nought(tmp_path: Path) -> None:
     row = FORMS["MedMCQA"][0]
-    for cops in ((0, 3), ("0", "3")):
+    for cops in ((0, 3), ("0", "3"), (0.0, 3.0)):
         (tmp_path / "dev.jsonl").write_text("\n".join(json.dumps({**row, "cop": cop}) for cop in cops))
         assert [q.letter for q in read_questions(tmp_path / "dev.jsonl")] == ["A", "D"]
 
 
 def test_medmcqa_that_counts_from_nought_or_from_one_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "dev.jsonl").write_text("\n".join(json.dumps({**FORMS["MedMCQA"][0], "cop": cop}) for cop in (1, 3)))
+    for cops in ((1, 3), (1.0, 3.0), ("1", "3")):
+        _refused(tmp_path, cops)
+
+
+def _refused(tmp_path: Path, cops: tuple[object, ...]) -> None:
+    (tmp_path / "dev.jsonl").write_text("\n".join(json.dumps({**FORMS["MedMCQA"][0], "cop": cop}) for cop in cops))
     with pytest.raises(BadInput, match=r"dev\.jsonl: no cop is 0 and none is 4, so it counts from 0 or from 1"):
         read_questions(tmp_path / "dev.jsonl")
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ghar.config import Config
 from ghar.data.tasks.question_files import ChoiceQuestion
+from ghar.envs.exprag.exam import answer_of_similar
+from ghar.envs.exprag.report_corpus import FindExcerpts
 from ghar.envs.ghar.episode import play_ghar
 from ghar.envs.play import play, stage_of
 from ghar.envs.questions import cut_question
 from ghar.envs.records import Records
 from ghar.envs.system import System, build, words
-from ghar.episode import Act, Completion, Evidence, Reply
+from ghar.episode import Act, Completion, Evidence, Passage, Reply
 from ghar.errors import BadInput
 from ghar.launch.entry import load
 from tests.envs.exams import exam_keys, write_exam
@@ -122,6 +125,12 @@ def test_the_experience_of_exprag_is_other_questions_and_their_answers(tmp_path:
     assert experience[1::3] == [f"similar question {n}:" for n in range(1, len(asked) + 1)] and len(asked) == 3
     assert all(line.startswith("- A patient of ") and " head: " not in line for line in asked)
     assert all(line.startswith("right answer: ") for line in answers), "no option of another question is shown"
+    [evidence] = (r.result for r in episode.trace if isinstance(r.effect, FindExcerpts))
+    assert evidence.passages and all(system.report.shows(act, passage) for passage in evidence.passages)
+    [right, other] = [line.partition(". ")[2] for line in act.facts["case"].text.split("\n")[-4:-2]]
+    ranked = Evidence((Passage(right, "report", -1, 1.0, 1), Passage(other, "report", -1, 9.0, 2)))
+    hidden = replace(act, facts={**act.facts, "ranked": ranked, "experience": f"right answer: {right}"})
+    assert answer_of_similar(hidden, 3) == "answer: A", "an answer that the prompt leaves out is not read"
     right = [one.prediction.label == case.label for one, case in zip([episode, *others], test, strict=True)]
     assert sum(right) / len(right) > 0.8, "questions about one disease have one answer"
     with pytest.raises(BadInput, match=r"system\.ranker=one_code reads codes, and questions have none"):

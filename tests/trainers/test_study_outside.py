@@ -133,10 +133,13 @@ def test_sets_of_options_from_elsewhere_are_right_in_any_order_and_have_an_f1(tm
     samples = pl.DataFrame({"sample_id": ["a", "b", "c"], "subject_id": ["1", "2", "3"], "label": ["AC", "B", "ABD"]})
     path = tmp_path / "x.csv"
     path.write_text('sample_id,prediction\na,"C, A"\nb,\nc,AB\n')
-    found = read_sets(path, samples)
+    options = {"a": 4, "b": 4, "c": 30}
+    found = read_sets(path, options, samples)
     assert found["prediction"].to_list() == ["AC", None, "AB"] and found["correct"].to_list() == [True, False, False]
     assert found["options_f1"].to_list() == pytest.approx([1.0, 0.0, 0.8]) and found["probabilities"].null_count() == 3
-    for wrong in ("gout", "AA", "A1"):
+    path.write_text("sample_id,prediction\na,c a\nc,a\n")  # of 30 options a is the 27th
+    assert read_sets(path, options, samples)["options_f1"].to_list() == [1.0, 0.0]
+    for wrong in ("gout", "AA", "A1", "A and C", "AND", "yes", "E"):
         path.write_text(f"sample_id,prediction\na,{wrong}\n")
-        with pytest.raises(BadInput, match=rf"sample a has the prediction '{wrong}', which is no set of options"):
-            read_sets(path, samples)
+        with pytest.raises(BadInput, match=rf"sample a has the prediction '{wrong}', which is no set of its 4 options"):
+            read_sets(path, options, samples)

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import polars as pl
 
 from ghar.config import Config
+from ghar.envs import system as systems
 from ghar.envs.records import Records
 from ghar.errors import BadInput
 from ghar.inputs import missing
@@ -344,7 +345,7 @@ def _keep_outside(shop: StudyJobs, cell: Cell, config: Config, samples: pl.DataF
         texts = {one.sample_id: one.text for one in records.texts.splits.test}
         own = read_summaries(path, texts, samples)
     else:
-        own = read_outside(path, labels, samples) if labels else read_sets(path, samples)
+        own = read_outside(path, labels, samples) if labels else read_sets(path, _options(records), samples)
     rest = [pl.lit(None, kind).alias(name) for name, kind in SCHEMA.items() if name not in own.columns]
     frame = own.with_columns(*rest).with_columns(as_replied=pl.col("prediction")).select(list(SCHEMA))
     keep(frame, samples, target, str(path), look_ups_needed(config))
@@ -356,6 +357,11 @@ def _keep_outside(shop: StudyJobs, cell: Cell, config: Config, samples: pl.DataF
         "samples": key_of(config), "fingerprint": fingerprint(samples), "overrides": shop.overrides(cell),
         "differs": shop.differences(cell, config, samples, labels),
     })  # fmt: skip
+
+
+def _options(records: Records) -> dict[str, int]:
+    """How many options each test question of DischargeQA has, by sample id."""
+    return {case.sample_id: len(case.reads.options) for case in systems.build(records).cases.test}
 
 
 def _words(shop: StudyJobs, source: Cell, labels: Sequence[str], samples: pl.DataFrame) -> Translation | None:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
 import polars as pl
@@ -26,7 +27,7 @@ from ghar.trainers.study.schema import Cell, Study, StudyRow, StudyRun, StudyTab
 VARIANT = "predictions"  # the one that such a row plays
 ENDS = (".parquet", ".csv")
 COLUMN = "probability_"
-LETTERS = re.compile(r"[A-Za-z]*")  # of options, the upper ones first
+LETTERS = ascii_uppercase + ascii_lowercase  # of options
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # of a file, too
 
 
@@ -124,15 +125,17 @@ def read_summaries(path: Path, texts: Mapping[str, SummarisedText], samples: pl.
     return own.with_columns(correct=correct, probabilities=pl.lit(None, pl.List(pl.Float64)))
 
 
-def read_sets(path: Path, samples: pl.DataFrame) -> pl.DataFrame:
-    """Sets of options by sample id, as letters in whatever order ("AC", "C, A"), each with its F1.
+def read_sets(path: Path, options: Mapping[str, int], samples: pl.DataFrame) -> pl.DataFrame:
+    """Sets of options by sample id, as letters in whatever order ("AC", "c, a"), each with its F1.
 
-    BadInput for columns that are missing and for a prediction that is no set of letters.
+    options: how many each question has, by sample id. BadInput for columns that are missing and for a prediction that
+    is no set of its question's letters.
     """
     frame = _table(path)
     if not {"sample_id", "prediction"} <= set(frame.columns):
         raise BadInput(f"{path} needs columns sample_id and prediction; it has {', '.join(frame.columns)}.")
-    sets = [_in_order(path, *row) for row in frame.select(pl.col("sample_id", "prediction").cast(pl.String)).rows()]
+    given = frame.select(pl.col("sample_id", "prediction").cast(pl.String)).rows()
+    sets = [_in_order(path, name, chosen or "", options.get(name, len(LETTERS))) for name, chosen in given]
     own = frame.select(pl.col("sample_id").cast(pl.String), prediction=pl.Series(sets, dtype=pl.String))
     own = own.join(samples.select("sample_id", "subject_id", "label"), on="sample_id", how="left")
     scores = [
@@ -144,17 +147,18 @@ def read_sets(path: Path, samples: pl.DataFrame) -> pl.DataFrame:
     return own.with_columns(correct=correct, probabilities=silent, options_f1=pl.Series(scores, dtype=pl.Float64))
 
 
-def _in_order(path: Path, sample_id: str, prediction: str | None) -> str | None:
-    """The letters of a set as samples have them; None for an empty one."""
-    chosen = re.sub(r"[\s,]", "", prediction or "")
-    if not LETTERS.fullmatch(chosen) or len(set(chosen)) < len(chosen):
+def _in_order(path: Path, sample_id: str, prediction: str, options: int) -> str | None:
+    """The letters of a set as samples have them; None for an empty one. Small ones are options where there are many."""
+    chosen = re.sub(r"[\s,]", "", prediction)
+    chosen = chosen.upper() if options <= len(ascii_uppercase) else chosen
+    if not set(chosen) <= set(LETTERS[:options]) or len(set(chosen)) < len(chosen):
         what = f"sample {sample_id} has the prediction {prediction!r:.40}"
-        raise BadInput(f"{path}: {what}, which is no set of options: write letters, as AC.")
+        raise BadInput(f"{path}: {what}, which is no set of its {options} options: write their letters, as AC.")
     return "".join(sorted(chosen)) or None
 
 
 def _bits(chosen: str) -> int:
-    return sum(1 << ord(letter) - ord("A") for letter in chosen)
+    return sum(1 << LETTERS.index(letter) for letter in chosen)
 
 
 def _table(path: Path) -> pl.DataFrame:

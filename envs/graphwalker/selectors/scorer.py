@@ -40,8 +40,8 @@ KEEP = 40_000  # tokens of beginnings whose keys and values engine hf keeps
 class EngineScorer:
     """An engine, the prompt, and the pool that rows of `Shots` mean.
 
-    scores: with shared beginnings where the engine can. replies: how many were generated. read, read_tokens: prompts
-    that were looked into, whole, and their tokens.
+    scores: with shared beginnings where the engine can. replies, reply_tokens: how many were generated, and what they
+    and their prompts have. read, read_tokens: prompts that were looked into, whole, and their tokens.
     """
 
     def __init__(self, engine: Engine, prompt: Prompt, pool: Sequence[Patient], keep: int = KEEP):
@@ -49,7 +49,7 @@ class EngineScorer:
         self.prompt = prompt
         self.pool = pool
         self.scores = best_scorer(engine, keep)
-        self.replies = self.read = self.read_tokens = 0
+        self.replies = self.reply_tokens = self.read = self.read_tokens = 0
 
     def answer(self, asks: Sequence[Ask]) -> list[Any]:
         """Answers in order. BadInput when the engine cannot do what is asked, naming what can."""
@@ -102,7 +102,9 @@ class EngineScorer:
             for text in ask.prompts
         ]
         self.replies += len(requests)
-        replies = iter(self.engine.generate(requests) if requests else [])
+        completions = self.engine.generate(requests) if requests else []
+        self.reply_tokens += sum(sum(one.tokens) for one in completions)
+        replies = iter(completions)
         return [[next(replies).text for _ in ask.prompts] for ask in asks]
 
     def _inside(self, ask: Any) -> Any:

@@ -139,13 +139,21 @@ def _is_row(value: Mapping[str, Any]) -> bool:
 def _counts_from_one(path: Path, rows: Sequence[Row]) -> bool:
     """Whether MedMCQA's cop counts from 1: the authors' files do, copies of them count from 0. BadInput for a file that
     could be read both ways."""
-    cops = {str(row["cop"]) for row in rows if isinstance(row, dict) and "cop" in row}
-    if cops and cops <= set(map(str, range(1, len(CHOICES)))):
+    cops = {_number(row["cop"]) for row in rows if isinstance(row, dict) and "cop" in row}
+    if cops and cops <= set(range(1, len(CHOICES))):
         raise BadInput(
             f"{path}: no cop is 0 and none is {len(CHOICES)}, so it counts from 0 or from 1: take the whole file, or "
             "write options and answer_idx as MedQA does."
         )
-    return "0" not in cops
+    return 0 not in cops
+
+
+def _number(cop: object) -> float | None:
+    """Of an answer that a file has as 2, 2.0 or "2"; None for anything else."""
+    try:
+        return float(str(cop))
+    except ValueError:
+        return None
 
 
 def _question(row: Row, name: str, where: str, first: bool) -> ChoiceQuestion:

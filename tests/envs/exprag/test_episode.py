@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ghar.envs.exprag.dischargeqa import DischargeQuestion, question_case
-from ghar.envs.exprag.episode import ExpragEpisodes, ExpragSpec, cut_piece, experience_text, exprag_scene
+from ghar.envs.exprag.episode import ExpragEpisodes, ExpragSpec, cut_piece, experience_text, exprag_scene, shows
 from ghar.envs.exprag.flare import flare, tentative
 from ghar.envs.exprag.report_corpus import FindExcerpts, RankReports
 from ghar.envs.exprag.rule import chosen, listed_share, majority_of_experiences
@@ -250,3 +250,11 @@ def test_the_views_play_it() -> None:
 
     cases = [question_case(QUESTION), question_case(ADVICE)]
     envs.check(GymView(TextGame(exprag_scene(ExpragEpisodes(SPEC), Fixed(), cases, eta=5.0))))
+
+
+def test_a_passage_before_the_first_heading_is_shown_without_a_name() -> None:
+    """Reports ask this of what prompts show; the name "head" is ours, and no text has it."""
+    act = Act("top", "predict", "similar question 1:\n- A man\nof 60. Why?\nright answer: Gout")
+    assert shows(act, Passage("head: A man of 60. Why?", "excerpt", 1, 1.0, 0))
+    assert not shows(act, Passage("head: A man of 61. Why?", "excerpt", 1, 1.0, 0))
+    assert not shows(act, Passage("plan: A man of 60. Why?", "excerpt", 1, 1.0, 0))

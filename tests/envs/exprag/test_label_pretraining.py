@@ -73,11 +73,13 @@ def pairs_of(records: Records, corpus: Any, cases: Sequence[Any]) -> list[tuple[
     return [(record.effect.prompt, record.result.text) for record in decisions(made)]
 
 
-def test_the_key_changes_with_what_exercises_are_made_of(records: Records) -> None:
-    config = records.config
-    other = Records(replace(config, system=Settings(words=100)))
-    keys = [own_practice(build(one)).key for one in (records, records, other)]
-    assert keys[0] == keys[1] != keys[2]
+@pytest.mark.parametrize(("more", "same"), [
+    (Settings(), True), (Settings(label_epochs=2), True), (Settings(words=100), False), (Settings(top_k=5), False),
+    (Settings(retriever="bm25"), False), (Settings(ranker="random"), False),
+])  # fmt: skip
+def test_the_key_changes_with_what_exercises_are_made_of(records: Records, more: Settings, same: bool) -> None:
+    other = Records(replace(records.config, system=more))
+    assert (own_practice(build(records)).key == own_practice(build(other)).key) is same
 
 
 @given(outcomes=st.lists(st.integers(0, 2), min_size=1, max_size=15))

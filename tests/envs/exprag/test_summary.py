@@ -124,7 +124,9 @@ def test_the_notes_of_aci_bench(shared_data: Path) -> None:
     system = build(Records(config))
     assert len(system.cases.test) == 120
     (act, *_) = [asked(system.episode(case, system.variant("exprag")), system.corpus) for case in system.cases.test[:3]]
-    assert isinstance(act, Act) and "summary of similar text 1:" in act.prompt
+    assert isinstance(act, Act) and "summary of similar text 1:" in act.prompt and "head: " not in act.prompt
+    evidence = act.facts["evidence"].passages
+    assert any(system.report.shows(act, passage) for passage in evidence)
     for case in system.cases.test:
         assert system.corpus.retrieve([next(system.episode(case, system.variant("exprag")))])[0].passages
 

@@ -280,7 +280,7 @@ def test_numbers_and_the_report_s_part(read: tuple[Config, System[Looks], Engine
     found = system.report.summary({"graphwalker": rows})["selection"]
     names = {"ma_roc", "mi_roc"} if len(system.task.labels) > 2 else {"auroc", "auprc", "f1", "best_f1"}
     assert set(found["clinical"]) <= names and len(found["rows"]) == len(system.cases.test)
-    assert found["cost"]["prompt tokens a patient"] < found["cost"]["prompt tokens a patient, each prompt from scratch"]
+    assert found["cost"]["tokens a patient"] < found["cost"]["tokens a patient, each prompt from scratch"]
     assert "<svg" in found["walk"]["svg"] and found["walk"]["sample_id"] in {row["sample_id"] for row in rows}
     audit = system.report.summary({"graphwalker": rows})["audit"]
     assert set(audit["modes"]) == {"paper", "strict"} and audit["modes"]["strict"]["late"] == 0

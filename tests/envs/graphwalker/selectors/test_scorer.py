@@ -23,6 +23,7 @@ from ghar.envs.graphwalker.selectors.protocol import (
     Perplexity,
 )
 from ghar.envs.graphwalker.selectors.scorer import EngineScorer, drive
+from ghar.episode import Completion
 from ghar.errors import BadInput
 from ghar.llm.hf import HFEngine
 from tests.envs.graphwalker.selectors.walks import make_world
@@ -124,7 +125,7 @@ class Mute:
     version = 0
 
     def generate(self, requests):
-        return [type("Reply", (), {"text": "4"})() for _ in requests]
+        return [Completion("4") for _ in requests]
 
 
 def test_an_engine_without_logprobs_is_told_of_the_black_box_variant() -> None:
