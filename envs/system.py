@@ -382,7 +382,7 @@ def check_variants(config: Config) -> None:
     plain_names = list(map(_without_examples, config.eval.variants))
     for name, plain in zip(config.eval.variants, plain_names, strict=True):
         if own is not None and plain not in valid:
-            raise BadInput(_unknown_variant(config.system.name, name, valid))
+            raise BadInput(_unknown_variant(config.system.name, name, [one for one in valid if one not in refused]))
     for plain in plain_names:
         if plain in refused:
             raise BadInput(refused[plain])

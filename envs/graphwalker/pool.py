@@ -108,11 +108,12 @@ class EncodedCases(Generic[S]):
 @dataclass(frozen=True, eq=False)
 class SelectionPool:
     """Everyone that a selector can be asked about, cut to one reader's context. by_split: patients; those of "train"
-    and "pool" may be shown to others."""
+    and "pool" may be shown to others. reader: without its engine."""
 
     material: EncodedCases[Any]
     prompt: Prompt
     by_split: Mapping[str, tuple[Patient, ...]]
+    reader: Reader
 
     @cached_property
     def candidates(self) -> tuple[Patient, ...]:
@@ -141,7 +142,11 @@ class SelectionPool:
             Effort(own.effort, (own.effort or own.usual_effort) * len(self.by_split["test"])),
             material.seed,
             material.reply is not None,
+            self._fits,
         )
+
+    def _fits(self, prompt: str, tokens: int) -> bool:
+        return self.reader.context is None or self.reader.count(prompt) + tokens <= self.reader.context
 
     def pool(self, name: Name) -> ExamplePool:
         """Whose cases may be shown, for the selector of that name."""
@@ -205,7 +210,8 @@ def cut_to(material: EncodedCases[Any], reader: Reader) -> SelectionPool:
 
     parts = material.splits
     by_split = {"train": parts.train, "pool": parts.pool, "valid": parts.valid, "test": parts.test}
-    return SelectionPool(material, prompt, {name: patients(part) for name, part in by_split.items()})
+    cut = {name: patients(part) for name, part in by_split.items()}
+    return SelectionPool(material, prompt, cut, replace(reader, engine=None))
 
 
 def dense(kind: str) -> str:

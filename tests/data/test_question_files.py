@@ -84,6 +84,28 @@ def test_mirages_one_file_of_several_sets(tmp_path: Path) -> None:
     assert [q.question_id for q in questions] == ["benchmark-mmlu-1", "benchmark-bioasq-1", "benchmark-bioasq-2"]
 
 
+def test_one_of_mirages_sets(tmp_path: Path) -> None:
+    """`task.question_set` reads one set of a file whose sets have other numbers of options, with the same ids."""
+    row = FORMS["MIRAGE"][0]
+    two = {"options": {"A": "yes", "B": "no"}, "answer": "A"}
+    sets = {"mmlu": {"1": row}, "bioasq": {str(i): {**two, "question": f"Is {i} even?"} for i in range(30)}}
+    path = tmp_path / "benchmark.json"
+    path.write_text(json.dumps(sets))
+    keys = ["task=medqa", "data=medqa", f"data.root={path}"]
+    texts = read_question_set(path, load([*keys, "task.question_set=bioasq"]).task)
+    assert texts.task.labels == ("A", "B")
+    ids = {one.sample_id for part in (texts.splits.train, texts.splits.valid, texts.splits.test) for one in part}
+    assert ids == {f"benchmark-bioasq-{i}" for i in range(30)}
+    with pytest.raises(BadInput, match=r"has no set medqa: give task\.question_set=bioasq, mmlu\."):
+        read_questions(path, "medqa")
+    for name, text in (("a.json", json.dumps([row])), ("b.jsonl", json.dumps(row)), ("c.csv", "Which?,one,two,A")):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(BadInput, match=r"is no file of several sets: leave task\.question_set=mmlu out"):
+            read_questions(tmp_path / name, "mmlu")
+    with pytest.raises(BadInput, match=r"task\.question_set is of task=medqa"):
+        load(["task.question_set=mmlu"])
+
+
 def test_medmcqa_that_counts_from_nought(tmp_path: Path) -> None:
     row = FORMS["MedMCQA"][0]
     for cops in ((0, 3), ("0", "3"), (0.0, 3.0)):
@@ -169,7 +191,7 @@ def test_sets_without_a_question_or_with_several_sizes_are_named(tmp_path: Path)
     asked = {"question": "Which?", "answer": "A"}
     two, three = ({**asked, "options": dict.fromkeys(names, "x")} for names in ("AB", "ABC"))
     (tmp_path / "a.json").write_text(json.dumps({"one": {"1": two}, "other": {"7": three}}))
-    with pytest.raises(BadInput, match=r"first 2 \(a-one-1\), 3 \(a-other-7\): give those of one number, of MIRAGE's"):
+    with pytest.raises(BadInput, match=r"first 2 \(a-one-1\), 3 \(a-other-7\): give those of one number; of a file"):
         read_question_set(tmp_path / "a.json", cut)
 
 

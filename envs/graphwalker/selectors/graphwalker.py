@@ -8,13 +8,15 @@ done before. A cohort no one of which may be shown is passed over.
 
 The black-box variant (Appendix O.1) is for engines that give no log-probabilities: the model says from 0 to 10 what a
 candidate would add. The question has the paper's inputs and its scale; the words are ours. A reply that is no number
-from 0 to 10 counts as 0, which ends a walk where nothing else is left.
+from 0 to 10 counts as 0, which ends a walk where nothing else is left. Where such a prompt is longer than the context
+allows, the cases that were chosen last are left out of it, not the one it asks about.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,6 +38,7 @@ from ghar.envs.graphwalker.selectors.search import Measure, greedy, lazy, single
 
 prepare = nothing_shared
 SCALE = tuple(str(n) for n in range(11))  # of a rating
+RATING_TOKENS = 4
 
 
 def select(pool: ExamplePool, shared: None, query: SelectionQuery) -> Walk:
@@ -97,9 +100,13 @@ def rated(search: Measure, pool: ExamplePool, query: SelectionQuery) -> Walk:
     """Play a search in which the rating of the last example of a set is its gain over the set without it."""
     level: dict[Shots, float] = {(): 0.0}
 
+    def about(row: int, chosen: Shots) -> str:
+        return question(pool, query, (*chosen, row))
+
     def asked(sets: Sequence[Shots]) -> Generator[Generate, Sequence[str], list[float]]:
         new = [shots for shots in sets if shots]
-        replies = (yield Generate(tuple(question(pool, query, s) for s in new), 4, SCALE)) if new else []
+        prompts = tuple(pool.longest(partial(about, s[-1]), s[:-1], RATING_TOKENS) for s in new)
+        replies = (yield Generate(prompts, RATING_TOKENS, SCALE)) if new else []
         level.update({s: level[s[:-1]] - rating(reply) for s, reply in zip(new, replies, strict=True)})
         return [level[shots] for shots in sets]
 

@@ -3,10 +3,13 @@
 The model reasons about the patient without examples; the k examples whose text is nearest to that reasoning (cosine of
 text embeddings) are shown, it reasons again, and so on for three rounds. The original lets the answers of all rounds
 vote; here, as everywhere in this folder, the last examples are put into the one prompt of all selectors. An empty
-reply counts as the patient's own text.
+reply counts as the patient's own text. Where the prompt of a reasoning is longer than the context allows, its last
+examples are left out.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 from ghar.envs.graphwalker.selectors.protocol import (
     ExamplePool,
@@ -28,7 +31,8 @@ prepare = nothing_shared
 def select(pool: ExamplePool, shared: None, query: SelectionQuery) -> Walk:
     shots: Shots = ()
     for _ in range(ROUNDS):
-        [reasoning] = yield Generate((reasoning_prompt(pool, query, shots),), TOKENS)
+        asked = pool.longest(partial(reasoning_prompt, pool, query), shots, TOKENS)
+        [reasoning] = yield Generate((asked,), TOKENS)
         words = pool.embed([reasoning.strip() or query.patient.text])[0]
         shots = pool.best(cosines(pool.words, words), query.allowed, pool.selector.k)
     return Selection(shots, scored=ROUNDS)

@@ -102,7 +102,8 @@ class ExamplePool:
 
     vectors [n, d], words [n, e]: embeddings, rows as `patients`. embed: the text encoder. graph: None for selectors
     that do not walk. selector: how to select. effort: how much to measure. question: the task as it is put to a model.
-    texts: whether cases are texts whose answers are their summaries.
+    texts: whether cases are texts whose answers are their summaries. fits: whether a prompt and a reply of so many
+    tokens fit into the context of the model.
     """
 
     patients: tuple[Patient, ...]
@@ -117,6 +118,7 @@ class ExamplePool:
     effort: Effort
     seed: int
     texts: bool = False
+    fits: Callable[[str, int], bool] = lambda prompt, tokens: True
 
     @cached_property
     def subjects(self) -> np.ndarray:
@@ -127,6 +129,12 @@ class ExamplePool:
         """Rows of the `count` highest values among the allowed ones, the highest of each subject alone."""
         ranked = best(values, allowed, len(values))
         return different(ranked, self.subjects)[:count]
+
+    def longest(self, prompt: Callable[[Shots], str], shots: Shots, tokens: int) -> str:
+        """The prompt with all of `shots`, or with as many of the first ones as fit beside a reply of `tokens`."""
+        while shots and not self.fits(prompt(shots), tokens):
+            shots = shots[:-1]
+        return prompt(shots)
 
 
 @dataclass(frozen=True, eq=False)

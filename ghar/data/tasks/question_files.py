@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -70,21 +71,21 @@ class ChoiceQuestion:
         return f"{self.text}\n{options}"
 
 
-def read_parts(folder: Path) -> dict[str, list[ChoiceQuestion]]:
+def read_parts(folder: Path, name_of_set: str | None = None) -> dict[str, list[ChoiceQuestion]]:
     """The official parts of a set, "train", "valid" and "test". BadInput where one of them is not there."""
     if all((folder / name).is_dir() for name in MMLU_PARTS.values()):
         return {part: _read_subjects(folder / name) for part, name in MMLU_PARTS.items()}
-    return parts_of(folder, SUFFIXES, read_questions)
+    return parts_of(folder, SUFFIXES, partial(read_questions, name_of_set=name_of_set))
 
 
-def read_questions(path: Path) -> list[ChoiceQuestion]:
-    """The questions of a file, in one of the forms above.
+def read_questions(path: Path, name_of_set: str | None = None) -> list[ChoiceQuestion]:
+    """The questions of a file, in one of the forms above; of a file of several sets those of one, or all.
 
     Ids are the file's first word and the row's number from 1, or its own id. Raises BadInput for a missing file and for
     a row that is no question with its answer among the options.
     """
     stem = path.name.partition(".")[0]
-    rows = list((_table_rows if path.name.endswith(TABLES) else _rows)(path))
+    rows = list(_table_rows(path, name_of_set) if path.name.endswith(TABLES) else _rows(path, name_of_set))
     first = _counts_from_one(path, [row for _, row in rows])
     return [_question(row, f"{stem}-{place.partition(' ')[2]}", f"{path}, {place}", first) for place, row in rows]
 
@@ -97,8 +98,10 @@ def _read_subjects(folder: Path) -> list[ChoiceQuestion]:
     return [question for path in files for question in read_questions(path)]
 
 
-def _table_rows(path: Path) -> Iterator[tuple[str, Row]]:
+def _table_rows(path: Path, name_of_set: str | None) -> Iterator[tuple[str, Row]]:
     """The rows of a csv file without a header: question, options, letter of the right one."""
+    if name_of_set is not None:
+        raise _of_one_set(path, name_of_set)
     for i, cells in enumerate(cells_of(path, f"a file of questions, {FORMS}"), start=1):
         if not cells:
             continue
@@ -107,13 +110,15 @@ def _table_rows(path: Path) -> Iterator[tuple[str, Row]]:
         yield f"row {i}", {"question": cells[0], "choices": cells[1:-1], "answer": cells[-1].strip()}
 
 
-def _rows(path: Path) -> Iterator[tuple[str, Row]]:
+def _rows(path: Path, name_of_set: str | None) -> Iterator[tuple[str, Row]]:
     """Where a row stands ("line 3", "row abc"), and the row."""
     text = text_of(path, f"a file of questions, {FORMS}")
     try:
         whole = json.loads(text)
     except ValueError:
         whole = None
+    if name_of_set is not None:
+        whole = {name_of_set: _set(path, whole, name_of_set)}
     if isinstance(whole, list):
         yield from ((f"row {i}", row) for i, row in enumerate(whole, start=1))
     elif isinstance(whole, dict) and not _is_row(whole):
@@ -130,6 +135,24 @@ def _rows(path: Path) -> Iterator[tuple[str, Row]]:
                     yield f"line {i}", json.loads(line)
                 except ValueError as error:
                     raise BadInput(f"{path}, line {i}: {error}; a line is one question in JSON: correct it.") from error
+
+
+def _set(path: Path, whole: object, name: str) -> Mapping[str, Row]:
+    """One of the sets of a file. BadInput where it is not there, with those that are."""
+    sets = {
+        own: rows
+        for own, rows in (whole.items() if isinstance(whole, dict) else ())
+        if isinstance(rows, dict) and not _is_row(whole) and not _is_row(rows)
+    }
+    if not sets:
+        raise _of_one_set(path, name)
+    if name not in sets:
+        raise BadInput(f"{path} has no set {name}: give task.question_set={', '.join(sorted(sets))}.")
+    return sets[name]
+
+
+def _of_one_set(path: Path, name: str) -> BadInput:
+    return BadInput(f"{path} is no file of several sets: leave task.question_set={name} out.")
 
 
 def _is_row(value: Mapping[str, Any]) -> bool:
@@ -220,7 +243,8 @@ def read_question_set(root: Path, cut: TaskConfig) -> TextSet[TextSample[ChoiceQ
 
     The task's labels are the letters of the options. BadInput for questions of different numbers of options.
     """
-    parts = read_parts(root) if root.is_dir() else {"all": read_questions(root)}
+    wanted = cut.question_set
+    parts = read_parts(root, wanted) if root.is_dir() else {"all": read_questions(root, wanted)}
     firsts: dict[int, str] = {}
     for question in (question for part in parts.values() for question in part):
         firsts.setdefault(len(question.options), question.question_id)
@@ -229,8 +253,8 @@ def read_question_set(root: Path, cut: TaskConfig) -> TextSet[TextSample[ChoiceQ
     if len(firsts) > 1:
         each = ", ".join(f"{number} ({name})" for number, name in sorted(firsts.items()))
         raise BadInput(
-            f"{root} has questions of several numbers of options, first {each}: give those of one number, of MIRAGE's "
-            "file one set."
+            f"{root} has questions of several numbers of options, first {each}: give those of one number; of a file "
+            "of several sets, such as MIRAGE's, task.question_set names the one that is read."
         )
     counts = set(firsts)
     numbers = count()

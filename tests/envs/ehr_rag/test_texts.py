@@ -23,7 +23,7 @@ from ghar.envs.ehr_rag.text_pieces import TextPieces, TextRecord, fit_words
 from ghar.envs.play import play, stage_of
 from ghar.envs.records import Records
 from ghar.envs.summaries import written
-from ghar.envs.system import WORDS, System, build
+from ghar.envs.system import WORDS, System, build, check_variants, refused_variants
 from ghar.episode import Act, Episode
 from ghar.errors import BadInput
 from ghar.kg.names import FILLERS
@@ -244,6 +244,14 @@ def test_the_rule_answers_by_what_the_case_names(tmp_path: Path) -> None:
 )
 def test_what_texts_lack_is_refused(tmp_path: Path, task: str, name: str, sentence: str) -> None:
     assert_refused(config_of(tmp_path, task, f"eval.variants=[{name}]"), name, sentence)
+
+
+def test_what_is_refused_is_not_suggested_for_a_variant_that_is_not_there(tmp_path: Path) -> None:
+    config = config_of(tmp_path, "summary", "eval.variants=[reacts]")
+    with pytest.raises(BadInput, match="choose among") as refusal:
+        check_variants(config)
+    suggested = str(refusal.value).partition("choose among ")[2].replace(".", ",").replace(" ", "").split(",")
+    assert "lead" in suggested and not set(suggested) & set(refused_variants(config))
 
 
 def test_vectors_of_patients_are_refused(tmp_path: Path) -> None:

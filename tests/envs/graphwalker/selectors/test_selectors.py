@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -14,8 +15,10 @@ from hypothesis import strategies as st
 
 from ghar.envs.graphwalker.selectors import graphwalker, lms3, time_series
 from ghar.envs.graphwalker.selectors.protocol import (
+    Ask,
     Effort,
     ExamplePool,
+    Generate,
     Selection,
     SelectionQuery,
     Selector,
@@ -97,6 +100,32 @@ def test_the_black_box_variant_asks_for_ratings_and_for_nothing_else() -> None:
     check(pool, queries, found)
     assert scorer.prompts and all(gain == int(gain) > 0 for selection in found for gain in selection.gains)
     assert choose(pool, queries, 1)[0] == found
+
+
+class Listener(HashScorer):
+    """Keeps the words of each prompt that is to be answered freely, its reply's tokens beside them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+
+    def answer(self, asks: Sequence[Ask]) -> list[Any]:
+        asked = [ask for ask in asks if isinstance(ask, Generate)]
+        self.sizes += [len(prompt.split()) + ask.max_tokens for ask in asked for prompt in ask.prompts]
+        return super().answer(asks)
+
+
+@pytest.mark.parametrize("name", ["ids", "graphwalker"])
+def test_prompts_that_choose_stay_within_the_context(name: str) -> None:
+    """Examples are left out of them, the last first, where all are too long beside the reply."""
+    world, queries = make_world(2, name=name, utility="self_rated")
+    module, free = importlib.import_module(f"ghar.envs.graphwalker.selectors.{name}"), Listener()
+    drive([partial(module.select, world, None, query) for query in queries], free, 4)
+    bound, least, most = Listener(), min(free.sizes), max(free.sizes)
+    limit = (least + most) // 2
+    pool = replace(world, fits=lambda prompt, tokens: len(prompt.split()) + tokens <= limit)
+    drive([partial(module.select, pool, None, query) for query in queries], bound, 4)
+    assert min(bound.sizes) == least < max(bound.sizes) <= limit < most
 
 
 @settings(max_examples=20)
