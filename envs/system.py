@@ -14,7 +14,7 @@ first encode.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
@@ -347,10 +347,12 @@ def settings_of(name: str) -> type:
     return module.Settings
 
 
-def _unknown_variant(system: str, name: str, valid: Sequence[str]) -> str:
+def _unknown_variant(system: str, name: str, valid: Sequence[str], refused: Collection[str] = ()) -> str:
+    """refused: of the valid ones those that are not suggested; one that was meant has a reason of its own."""
     near = nearest(name, valid)
     guess = f" Did you mean {near}?" if near else ""
-    return f"system {system} has no variant {name}: choose among {', '.join(valid)}.{guess}"
+    playable = ", ".join(one for one in valid if one not in refused)
+    return f"system {system} has no variant {name}: choose among {playable}.{guess}"
 
 
 def variant_names(config: Config) -> tuple[str, ...] | None:
@@ -382,7 +384,7 @@ def check_variants(config: Config) -> None:
     plain_names = list(map(_without_examples, config.eval.variants))
     for name, plain in zip(config.eval.variants, plain_names, strict=True):
         if own is not None and plain not in valid:
-            raise BadInput(_unknown_variant(config.system.name, name, [one for one in valid if one not in refused]))
+            raise BadInput(_unknown_variant(config.system.name, name, valid, refused))
     for plain in plain_names:
         if plain in refused:
             raise BadInput(refused[plain])

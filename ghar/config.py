@@ -147,7 +147,6 @@ class TaskConfig:
     labels: str | None  # task=labels: a label file or a folder of them; null, or a name: of those beside MEDS data
     question: str | None  # task=labels: what is asked; null asks as NAME.json beside the labels does, or by their name
     bins: tuple[float, ...] | None  # task=labels: edges that cut numbers into answers; null takes quartiles
-    question_set: str | None  # task=medqa: which of the sets of one JSON file, such as MIRAGE's; null reads all
     # what is counted from: dec's 24 hours, and the days of read and kare_readmission
     anchor: Literal["discharge", "admission"]
     window_days: Count  # read, kare_readmission: readmission within so many days

@@ -116,8 +116,6 @@ def _data_contradictions(c: Config) -> Iterator[str]:
         yield "task=labels needs a file: set task.labels to a MEDS label file (parquet), or a folder of them."
     elif c.task.name != "labels" and (given := [f"task.{name}" for name, value in own.items() if value is not None]):
         yield f"task={c.task.name} has labels of its own and does not read {', '.join(given)}: choose task=labels."
-    if c.task.question_set is not None and c.task.name != "medqa":
-        yield f"task.question_set is of task=medqa: leave it out of task={c.task.name}."
     if c.task.bins is not None and (not c.task.bins or list(c.task.bins) != sorted(set(c.task.bins))):
         yield f"task.bins={list(c.task.bins)} must be rising numbers: correct them."
     yield from _protocol_contradictions(c)

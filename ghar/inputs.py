@@ -39,7 +39,7 @@ def _files(config: Config, training: bool) -> Iterator[str]:
             continue
         if key == "data.root" and place.startswith(POSTGRESQL):
             continue  # the database says so itself
-        if not Path(place).exists():
+        if not Path(place).exists() and not (key == "data.root" and Path(place).parent.is_file()):  # a set in a file
             yield f"{key}={place} does not exist: correct the path."
     root, reads_graph = config.data.root, getattr(config.system, "reads_graph", False)
     if reads_graph and config.kg.path is None and root is not None and Path(root).exists():

@@ -12,6 +12,7 @@ from ghar.data.tasks.question_files import read_parts, read_question_set, read_q
 from ghar.envs.graphwalker.text_metrics import text_scores
 from ghar.envs.records import Records
 from ghar.errors import BadInput
+from ghar.inputs import missing
 from ghar.launch.entry import load
 from ghar.sanitize import readable
 
@@ -85,25 +86,26 @@ def test_mirages_one_file_of_several_sets(tmp_path: Path) -> None:
 
 
 def test_one_of_mirages_sets(tmp_path: Path) -> None:
-    """`task.question_set` reads one set of a file whose sets have other numbers of options, with the same ids."""
+    """FILE/NAME reads one set of a file whose sets have other numbers of options, with the same ids."""
     row = FORMS["MIRAGE"][0]
     two = {"options": {"A": "yes", "B": "no"}, "answer": "A"}
     sets = {"mmlu": {"1": row}, "bioasq": {str(i): {**two, "question": f"Is {i} even?"} for i in range(30)}}
     path = tmp_path / "benchmark.json"
     path.write_text(json.dumps(sets))
-    keys = ["task=medqa", "data=medqa", f"data.root={path}"]
-    texts = read_question_set(path, load([*keys, "task.question_set=bioasq"]).task)
-    assert texts.task.labels == ("A", "B")
-    ids = {one.sample_id for part in (texts.splits.train, texts.splits.valid, texts.splits.test) for one in part}
+    config = load(["system=baselines", "task=medqa", "data=medqa", f"data.root={path}/bioasq"])
+    assert missing(config) == []
+    records = Records(config)
+    assert records.texts.task.labels == ("A", "B") and records.provenance().credentialed
+    splits = records.texts.splits
+    ids = {one.sample_id for part in (splits.train, splits.valid, splits.test) for one in part}
     assert ids == {f"benchmark-bioasq-{i}" for i in range(30)}
-    with pytest.raises(BadInput, match=r"has no set medqa: give task\.question_set=bioasq, mmlu\."):
-        read_questions(path, "medqa")
+    with pytest.raises(BadInput, match=r"has no set medqa: choose among bioasq, mmlu\."):
+        read_question_set(path / "medqa", config.task)
     for name, text in (("a.json", json.dumps([row])), ("b.jsonl", json.dumps(row)), ("c.csv", "Which?,one,two,A")):
         (tmp_path / name).write_text(text)
-        with pytest.raises(BadInput, match=r"is no file of several sets: leave task\.question_set=mmlu out"):
-            read_questions(tmp_path / name, "mmlu")
-    with pytest.raises(BadInput, match=r"task\.question_set is of task=medqa"):
-        load(["task.question_set=mmlu"])
+        with pytest.raises(BadInput, match="is no file of several sets: leave /mmlu out"):
+            read_question_set(tmp_path / name / "mmlu", config.task)
+    assert missing(load(["system=baselines", "task=medqa", "data=medqa", f"data.root={tmp_path}/nowhere.json/mmlu"]))
 
 
 def test_medmcqa_that_counts_from_nought(tmp_path: Path) -> None:
@@ -191,7 +193,7 @@ def test_sets_without_a_question_or_with_several_sizes_are_named(tmp_path: Path)
     asked = {"question": "Which?", "answer": "A"}
     two, three = ({**asked, "options": dict.fromkeys(names, "x")} for names in ("AB", "ABC"))
     (tmp_path / "a.json").write_text(json.dumps({"one": {"1": two}, "other": {"7": three}}))
-    with pytest.raises(BadInput, match=r"first 2 \(a-one-1\), 3 \(a-other-7\): give those of one number; of a file"):
+    with pytest.raises(BadInput, match=r"first 2 \(a-one-1\), 3 \(a-other-7\): give those of one number; of a file of several sets, such as MIRAGE's, one set: .*a.json/NAME"):
         read_question_set(tmp_path / "a.json", cut)
 
 

@@ -33,7 +33,7 @@ def task_named(name: str) -> TaskConfig:
     return TaskConfig(
         name=name, anchor="discharge", window_days=15, complete=False, draw="all", patients=None,
         legacy_order=False, split=(0.6, 0.2, 0.2), split_of="task", split_seed=0, max_train=None, max_valid=None,
-        max_test=None, labels=None, question=None, bins=None, question_set=None, stays=(),
+        max_test=None, labels=None, question=None, bins=None, stays=(),
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ No patient stands behind a question: it is a sample of its own, and its number s
 
 set                             a row has
 MedQA (Jin et al. 2021)         question, options {A: ...}, answer_idx
-MIRAGE (Xiong et al. 2024)      question, options {A: ...}, answer (a letter); one JSON file of several sets
+MIRAGE (Xiong et al. 2024)      question, options {A: ...}, answer (a letter); one JSON file of several sets, FILE/NAME
 MMLU (Hendrycks et al. 2021)    question, choices [...], answer (a number from 0, or a letter); or the authors' csv
 MedMCQA (Pal et al. 2022)       question, opa, opb, opc, opd, cop (1 to 4, or 0 to 3 in copies that count from 0)
 PubMedQA (Jin et al. 2019)      QUESTION, CONTEXTS, final_decision; or question, context, final_decision
@@ -19,7 +19,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -71,11 +70,11 @@ class ChoiceQuestion:
         return f"{self.text}\n{options}"
 
 
-def read_parts(folder: Path, name_of_set: str | None = None) -> dict[str, list[ChoiceQuestion]]:
+def read_parts(folder: Path) -> dict[str, list[ChoiceQuestion]]:
     """The official parts of a set, "train", "valid" and "test". BadInput where one of them is not there."""
     if all((folder / name).is_dir() for name in MMLU_PARTS.values()):
         return {part: _read_subjects(folder / name) for part, name in MMLU_PARTS.items()}
-    return parts_of(folder, SUFFIXES, partial(read_questions, name_of_set=name_of_set))
+    return parts_of(folder, SUFFIXES, read_questions)
 
 
 def read_questions(path: Path, name_of_set: str | None = None) -> list[ChoiceQuestion]:
@@ -139,20 +138,17 @@ def _rows(path: Path, name_of_set: str | None) -> Iterator[tuple[str, Row]]:
 
 def _set(path: Path, whole: object, name: str) -> Mapping[str, Row]:
     """One of the sets of a file. BadInput where it is not there, with those that are."""
-    sets = {
-        own: rows
-        for own, rows in (whole.items() if isinstance(whole, dict) else ())
-        if isinstance(rows, dict) and not _is_row(whole) and not _is_row(rows)
-    }
+    named = whole if isinstance(whole, dict) and not _is_row(whole) else {}
+    sets = {own: rows for own, rows in named.items() if isinstance(rows, dict) and not _is_row(rows)}
     if not sets:
         raise _of_one_set(path, name)
     if name not in sets:
-        raise BadInput(f"{path} has no set {name}: give task.question_set={', '.join(sorted(sets))}.")
+        raise BadInput(f"{path} has no set {name}: choose among {', '.join(sorted(sets))}.")
     return sets[name]
 
 
 def _of_one_set(path: Path, name: str) -> BadInput:
-    return BadInput(f"{path} is no file of several sets: leave task.question_set={name} out.")
+    return BadInput(f"{path} is no file of several sets: leave /{name} out.")
 
 
 def _is_row(value: Mapping[str, Any]) -> bool:
@@ -239,12 +235,13 @@ def _contexts(row: Row) -> list[str]:
 
 
 def read_question_set(root: Path, cut: TaskConfig) -> TextSet[TextSample[ChoiceQuestion]]:
-    """Read the official parts of a folder, or split a file's questions within each answer.
+    """Read the official parts of a folder, or split the questions of a file, or of a set in it, within each answer.
 
-    The task's labels are the letters of the options. BadInput for questions of different numbers of options.
+    root: FILE/NAME is the set of that name in a file of several sets, as if the file were a folder. The task's labels
+    are the letters of the options. BadInput for questions of different numbers of options.
     """
-    wanted = cut.question_set
-    parts = read_parts(root, wanted) if root.is_dir() else {"all": read_questions(root, wanted)}
+    file, name = (root.parent, root.name) if root.parent.is_file() else (root, None)
+    parts = read_parts(root) if root.is_dir() else {"all": read_questions(file, name)}
     firsts: dict[int, str] = {}
     for question in (question for part in parts.values() for question in part):
         firsts.setdefault(len(question.options), question.question_id)
@@ -254,7 +251,7 @@ def read_question_set(root: Path, cut: TaskConfig) -> TextSet[TextSample[ChoiceQ
         each = ", ".join(f"{number} ({name})" for number, name in sorted(firsts.items()))
         raise BadInput(
             f"{root} has questions of several numbers of options, first {each}: give those of one number; of a file "
-            "of several sets, such as MIRAGE's, task.question_set names the one that is read."
+            f"of several sets, such as MIRAGE's, one set: {root}/NAME."
         )
     counts = set(firsts)
     numbers = count()
