@@ -7,7 +7,8 @@ python launch/study.py study=ghar scale=full 'cohorts=[mimic3:/data/iii,mimic4:/
 python launch/study.py verify runs/study_ghar_demo         # recompute every number from the predictions alone
 
 study: a file of conf/study, or a YAML file of your own. scale: rules, tiny, demo (default) or full. folder: where it is
-kept. seeds=[0,1], tasks=[los], cohorts=[NAME:FOLDER]: in place of the study's own, NAME as in data=NAME.
+kept. seeds=[0,1], tasks=[los], cohorts=[NAME:FOLDER]: in place of the study's own, NAME as in data=NAME, or the name of
+a cohort of the study's own.
 predictions=[NAME:FOLDER]: rows of models from elsewhere, by files of their predictions (docs/studies.md). on: here,
 torchrun or ray, with processes=N. Every other key is every cell's, like data.cache=... or threads=1. A study that was
 stopped goes on by the same command.
@@ -95,7 +96,7 @@ def workshop(arguments: Sequence[str]) -> tuple[StudyJobs, bool]:
     scale = scales.get(given.get("scale", "demo"))
     if scale is None:
         raise BadInput(f"There is no scale={given['scale']}. Choices: {', '.join(scales)}.")
-    study = study_of(name, values, scale, _changes(given))
+    study = study_of(name, values, scale, _changes(given, values))
     on: Any = given.get("on", "here")
     if on not in ("here", "torchrun", "ray"):
         raise BadInput(f"on={on} is no place to run: choose here, torchrun or ray.")
@@ -170,8 +171,8 @@ def _yaml(path: Path) -> Any:
         raise BadInput(f"{path} is no YAML: {' '.join(str(error).split())}") from None
 
 
-def _changes(given: Mapping[str, str]) -> dict[str, Any]:
-    """Fields of the study that the command line names."""
+def _changes(given: Mapping[str, str], values: Any) -> dict[str, Any]:
+    """Fields of the study that the command line names. values: what the study's file holds."""
     from ghar.errors import BadInput
 
     changes: dict[str, Any] = {}
@@ -183,7 +184,10 @@ def _changes(given: Mapping[str, str]) -> dict[str, Any]:
     if "tasks" in given:
         changes["tasks"] = tuple(_list(given["tasks"]))
     if "cohorts" in given:
-        changes["cohorts"] = dict(_cohort(text) for text in _list(given["cohorts"]))
+        cohorts = values.get("cohorts") if isinstance(values, dict) else None
+        own = cohorts if isinstance(cohorts, dict) else {}  # anything else is a fault of the file, which study_of names
+        changes["cohorts"] = dict((text, tuple(own[text])) if text in own else _cohort(text)
+                                  for text in _list(given["cohorts"]))  # fmt: skip
     return changes
 
 

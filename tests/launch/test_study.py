@@ -321,6 +321,13 @@ def test_real_folders_take_the_place_of_generated_cohorts(tmp_path: Path) -> Non
     assert json.dumps(shop.published["ghar.IV"])
 
 
+def test_a_cohort_of_the_study_is_played_by_its_name(tmp_path: Path) -> None:
+    words = ["study=four_sources", "scale=rules", "cohorts=[graph,demo]", f"folder={tmp_path}", "plan=true"]
+    shop, _ = workshop(words)
+    graph = ("data=demo_four", "data.mix=four_mostly_graph")
+    assert dict(shop.study.cohorts) == {"graph": graph, "demo": ("data=demo",)}
+
+
 def test_a_study_of_ones_own(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(
