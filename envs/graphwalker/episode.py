@@ -3,7 +3,7 @@ label, or the summary of a text. Which cases, a selector decides; every selector
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -14,7 +14,8 @@ from ghar.envs.few_shot import with_examples
 from ghar.envs.generators import through
 from ghar.envs.graphwalker.corpus import Examples, SelectExamples, earlier
 from ghar.envs.graphwalker.probability import AGENT, probability_act, probability_prediction
-from ghar.envs.graphwalker.react import ROLES, Looks, react
+from ghar.envs.graphwalker.probability import MAX_TOKENS as PROBABILITY_TOKENS
+from ghar.envs.graphwalker.react import ROLES, Looks, react, tokens_of_react
 from ghar.envs.graphwalker.selectors.prompt import END, asked_text
 from ghar.envs.graphwalker.selectors.protocol import Name
 from ghar.envs.summaries import label_of_text
@@ -64,6 +65,19 @@ class ExampleSpec:
     @property
     def roles(self) -> tuple[str, ...]:
         return INFERENCE_ROLES[self.inference]
+
+
+def tokens_behind(spec: ExampleSpec, count: Callable[[str], int], seen: str = "") -> int:
+    """Tokens that an episode says and hears after the patient, besides the answer. seen: the longest text that ReAct
+    can look at."""
+    behind = 0
+    if spec.inference == "compare":
+        behind += count(compared_prompt(ANSWER, "")) + SHARED_TOKENS
+    if spec.inference == "react":
+        behind += tokens_of_react(spec.task, seen, count)
+    if spec.reply == "probability":
+        behind += count(probability_act("", spec.task.labels).prompt) + PROBABILITY_TOKENS
+    return behind
 
 
 class ExampleEpisodes:

@@ -198,12 +198,14 @@ class SelectionPool:
         return 0
 
 
-def cut_to(material: EncodedCases[Any], reader: Reader) -> SelectionPool:
-    """The cases as pieces of the reader's tokens. BadInput for a context too small for k examples and the patient."""
+def cut_to(material: EncodedCases[Any], reader: Reader, behind: int = 0) -> SelectionPool:
+    """The cases as pieces of the reader's tokens. BadInput for a context too small for k examples and the patient.
+
+    behind: tokens that an episode says and hears after the patient, besides the answer."""
     tokenizer = reader.tokenizer if reader.tokenizer is not None else WordTokenizer()
     settings = material.settings
     bounds, chat = (reader.context or BOUNDLESS, settings.k), settings.variant != "released"
-    prompt = make_prompt(material.task, material.head, tokenizer, *bounds, chat, material.reply)
+    prompt = make_prompt(material.task, material.head, tokenizer, *bounds, chat, material.reply, behind)
 
     def patients(samples: Sequence[Any]) -> tuple[Patient, ...]:
         return tuple(material.piece(prompt, reader, sample) for sample in samples)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Literal
 
+from ghar.data.cohort import Task
 from ghar.envs.case import Case
 from ghar.envs.graphwalker.probability import AGENT, probability_act, probability_prediction
 from ghar.episode import Act, EpisodeGenerator, Parsed, Prediction, ReasoningStep, Reply, as_text
@@ -19,7 +20,8 @@ from ghar.llm.prompts import Template
 
 Looks = Mapping[str, str]  # measurement -> what looking at it shows
 ROLES = "think", "act", "look", "predict"
-MAX_TOKENS = 64  # of a thought
+MAX_TOKENS, NAME_TOKENS = 64, 16  # of a thought, and of a measurement's name
+ACTION = "Thought: {thought}\nAction (look at a measurement, or answer):"
 HEAD = Template(
     """Question: {question}
 Possible answers: {labels}
@@ -52,7 +54,7 @@ def react(
         thought: Reply = yield Act(
             AGENT, "think", _prompt(case, history, "Thought:"), max_tokens=MAX_TOKENS, step=number, parse=as_text
         )
-        cue = f"Thought: {thought.text}\nAction (look at a measurement, or answer):"
+        cue = ACTION.format(thought=thought.text)
         action: Reply = yield Act(
             AGENT, "act", _prompt(case, history, cue), ("look", "answer"), step=number, parse=_read(("look", "answer"))
         )
@@ -71,6 +73,14 @@ def react(
         parse=partial(parse_label, labels=labels),
     )  # fmt: skip
     return Prediction(final.value, history, truncated=len(history) == steps)
+
+
+def tokens_of_react(task: Task, seen: str, count: Callable[[str], int], steps: int = 3) -> int:
+    """Tokens of the longest prompt and its reply but for the record: what is around it, and all that was thought and
+    seen. seen: the longest text of one look."""
+    around = HEAD.render(question=task.question, labels=", ".join(task.labels), record=" ")
+    look = count(LOOK.render(said=" Look at .", seen=seen)) + MAX_TOKENS + NAME_TOKENS
+    return count(around) + steps * look + count(ACTION.format(thought="")) + MAX_TOKENS
 
 
 def _read(choices: tuple[str, ...]) -> Callable[[str], Parsed]:

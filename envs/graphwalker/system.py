@@ -23,6 +23,7 @@ from ghar.envs.graphwalker.episode import (
     ExampleSpec,
     SelectorSpec,
     prompt_text,
+    tokens_behind,
 )
 from ghar.envs.graphwalker.medical_questions import exams_material
 from ghar.envs.graphwalker.numbers import ClinicalNumbers
@@ -110,14 +111,16 @@ def drawn(records: Records, settings: Settings) -> tuple[Task, Splits[Any]]:
 
 def assemble(material: EncodedCases[Any], config: Config, reader: Reader) -> System[Looks]:
     """The system as one reader has it. BadInput for a context, or a pool, too small for k."""
-    walkers = cut_to(material, reader)
-    without = walkers.without()
-    corpus = ExamplesCorpus(walkers, reader.engine, config.env.in_flight)
     task, settings = material.task, material.settings
     if settings.reply == "probability" and len(task.labels) != 2:
         raise BadInput(f"system.reply=probability is of two answers, and {task.name} has more: choose label.")
     bounds = settings.inference, settings.reply, material.reply
     spec = ExampleSpec(task, material.head, settings.k, material.usual, *bounds)
+    seen = _longest_look(material) if settings.inference == "react" else ""
+    behind = partial(tokens_behind, spec, seen=seen)
+    walkers = cut_to(material, reader, behind(reader.count))
+    without = walkers.without()
+    corpus = ExamplesCorpus(walkers, reader.engine, config.env.in_flight)
     series = config.task.name.startswith(PREFIX)
     variants = variants_of(material.selectors, series)
     encoded: dict[str, tuple[float, ...]] = {}  # goes with the episodes to other processes
@@ -143,7 +146,7 @@ def assemble(material: EncodedCases[Any], config: Config, reader: Reader) -> Sys
         origin=Provenance(material.generated, material.credentialed),
         training=Training(
             teacher=ALIKE if lists else RULE, teacher_variant=variants["scripted_alike" if lists else TAUGHT],
-            stages={SUPERVISED: lambda reader: _label_pairs(cut_to(material, reader), spec)},
+            stages={SUPERVISED: lambda reader: _label_pairs(cut_to(material, reader, behind(reader.count)), spec)},
             pretraining=material.practice, texts=material.texts,
         ),
         report=Reporting(
@@ -207,6 +210,12 @@ TITLES = {
     "gradsel": "GradSel",
     "rare_items": "sharing rare items",
 }
+
+
+def _longest_look(material: EncodedCases[Any]) -> str:
+    """The longest text that ReAct can look at, of any sample."""
+    texts = (text for sample in everyone(material.splits) for text in material.reads(sample).values())
+    return max(texts, key=len, default="")
 
 
 def _label_pairs(walkers: SelectionPool, spec: ExampleSpec) -> SftExamples:

@@ -156,26 +156,34 @@ class Prompt:
 
 
 def make_prompt(
-    task: Task, head: str, tokenizer: Any, context: int, k: int, chat: bool = True, reply: int | None = None
+    task: Task,
+    head: str,
+    tokenizer: Any,
+    context: int,
+    k: int,
+    chat: bool = True,
+    reply: int | None = None,
+    behind: int = 0,
 ) -> Prompt:
     """The prompt of a task for models that read `context` tokens. BadInput when the context is too small for k.
 
     head: what stands before any case (`head_text`, `question_head`). chat: as a user's message where the tokenizer has
     a template for one; False: the text alone. reply: tokens that a free reply may have; None where it is a label.
+    behind: tokens that an episode says and hears after the patient, besides the answer.
     """
 
     def ids(text: str) -> tuple[int, ...]:
         return tuple(tokenizer.encode(text, add_special_tokens=False))
 
     facts = facts_of(tokenizer)
-    before, behind, blank = "", "", " "
+    before, after, blank = "", "", " "
     if chat and facts.chat:
-        before, _, behind = render(tokenizer, ("user", CONTENT), prompt=True).partition(CONTENT)
+        before, _, after = render(tokenizer, ("user", CONTENT), prompt=True).partition(CONTENT)
         blank = ""
     answers = make_prefix_free([ids(blank + label) for label in task.labels], facts.end)
-    opening, close = (*facts.begin, *ids(before + head)), ids(behind) if behind else ()
+    opening, close = (*facts.begin, *ids(before + head)), ids(after) if after else ()
     longest = max(map(len, answers)) if reply is None else reply
-    room = (context - len(opening) - len(close) - longest) // (k + 1)
+    room = (context - len(opening) - len(close) - longest - behind) // (k + 1)
     if room < SHORTEST:
         raise BadInput(
             f"A context of {context} tokens leaves each of {k} examples and the patient {room} tokens: lower "

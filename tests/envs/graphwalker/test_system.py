@@ -26,13 +26,13 @@ from ghar.envs.graphwalker.settings import Settings
 from ghar.envs.graphwalker.system import assemble, build, examples
 from ghar.envs.play import play, stage_of
 from ghar.envs.records import Records
-from ghar.envs.system import WORDS, Reader, System
+from ghar.envs.system import WORDS, Reader, System, words
 from ghar.episode import Act, Episode, Reply
 from ghar.errors import BadInput
 from ghar.launch.entry import check, load
 from ghar.llm.engines import served
 from ghar.llm.models import load_backbone
-from ghar.llm.policy import EnginePolicy
+from ghar.llm.policy import EnginePolicy, FunctionPolicy
 from ghar.metrics.runfolder import RunFolder
 from tests.envs.graphwalker.selectors.walks import HashScorer
 
@@ -329,6 +329,29 @@ def test_a_comparison_comes_before_the_answer_where_there_are_examples(cache: Pa
     assert told >= 10
     [alone] = {len(e.turns) for e in played(config, system, "scripted_zero_shot", system.fixed["majority"]())}
     assert alone == 1, "nothing to compare with"
+
+
+@pytest.mark.parametrize("ways", [("compare",), ("react",), ("react", "probability"), ("direct", "probability")])
+def test_whatever_an_episode_asks_stays_within_the_context(cache: Path, ways: tuple[str, ...]) -> None:
+    """In a context one word too short for the longest prompt and its reply, with replies as long as they may be."""
+    series = [*SMALL, "task=series_mortality", "system.encoder=text", f"data.cache={cache}", "task.max_test=20"]
+    series += ["system.step_hours=2"]  # longer records
+    more = [f"system.inference={ways[0]}", *(f"system.reply={way}" for way in ways[1:])]
+    config = load([*(config_of(cache) if ways == ("compare",) else series), *more])
+    system = build(Records(config), own(config))
+    longest = max(words_asked(config, system))
+    assert max(words_asked(config, system.read_by(Reader(context=longest - 1)))) < longest
+
+
+def words_asked(config: Config, system: System[Looks]) -> Iterator[int]:
+    """Words of each prompt and of the longest reply to it."""
+    def talk(act: Act) -> str:
+        choices = [choice for choice in act.choices if choice != "answer"]
+        return choices[-1] if choices else " ".join(["0.5", *["word"] * (act.max_tokens - 1)])
+
+    for episode in played(config, system, "semantic_emb", FunctionPolicy(talk)):
+        for act in (record.effect for record in episode.trace if isinstance(record.effect, Act)):
+            yield words(act.prompt) + (max(map(words, act.choices)) if act.choices else act.max_tokens)
 
 
 def config_of(cache: Path) -> list[str]:
