@@ -186,7 +186,7 @@ def _changes(given: Mapping[str, str], values: Any) -> dict[str, Any]:
     if "cohorts" in given:
         cohorts = values.get("cohorts") if isinstance(values, dict) else None
         own = cohorts if isinstance(cohorts, dict) else {}  # anything else is a fault of the file, which study_of names
-        changes["cohorts"] = dict((text, tuple(own[text])) if text in own else _cohort(text)
+        changes["cohorts"] = dict((text, tuple(own[text])) if isinstance(own.get(text), list) else _cohort(text)
                                   for text in _list(given["cohorts"]))  # fmt: skip
     return changes
 
