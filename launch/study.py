@@ -11,7 +11,7 @@ kept. seeds=[0,1], tasks=[los], cohorts=[NAME:FOLDER]: in place of the study's o
 a cohort of the study's own.
 predictions=[NAME:FOLDER]: rows of models from elsewhere, by files of their predictions (docs/studies.md). on: here,
 torchrun or ray, with processes=N. Every other key is every cell's, like data.cache=... or threads=1. A study that was
-stopped goes on by the same command.
+stopped goes on by the same command, and by one with more seeds, tasks, cohorts or predictions.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> None:
     if planned:
         from ghar.trainers.study.plan import plan_study
 
-        plan_study(shop)
+        plan_study(shop, at_once)
         return
     from ghar.errors import BadInput
     from ghar.trainers.study.run import run_study
@@ -55,13 +55,18 @@ def main(arguments: Sequence[str]) -> None:
     for run in shop.study.runs:
         if run.predictions is not None and not Path(run.predictions).is_dir():
             raise BadInput(f"predictions={run.name}:{run.predictions} is no folder: it holds COHORT-TASK.parquet.")
-    numbers = run_study(shop)
+    numbers = run_study(shop, at_once)
     if not any(map(shop.folder.done, cells_of(shop.study))):
         first = cells_of(shop.study)[0]
         raise BadInput(f"No cell of study={shop.study.name} was played. {first.id}: {shop.folder.reason(first)}")
     count = sum("value" in cell for table in numbers.values() for row in table["cells"].values()
                 for column in row.values() for cell in column.values())  # fmt: skip
     print(f"{count} numbers in {len(numbers)} tables: {shop.folder.path / 'report.html'}")
+
+
+def at_once(text: str) -> None:
+    """Print a line that a log shows while the study goes on."""
+    print(text, flush=True)
 
 
 def check(paths: Sequence[str]) -> None:

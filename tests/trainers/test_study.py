@@ -274,9 +274,30 @@ def test_a_study_goes_on_in_a_folder_from_before_a_field_was_added(shop: tuple[S
         run_study(made, quiet)
 
 
+def test_a_study_grows_by_seeds_tasks_and_cohorts_in_its_folder(tmp_path: Path, world_cache: Path) -> None:
+    whole, player = workshop(tmp_path / "study", world_cache)
+    small = replace(whole, study=replace(whole.study, seeds=(1,), tasks=("los",)))
+    run_study(small, quiet)
+    first = set(player.played)
+    assert all(cell.id in first for cell in cells_of(small.study))
+    numbers = run_study(whole, quiet)  # what is there is not played again
+    assert len(player.played) == len(set(player.played)) == len(cells_of(whole.study)) > len(first)
+    assert numbers["main-demo"]["cells"]["good"]["los/accuracy"]["all"]["seeds"] == [0, 1]
+    assert kept_study(whole.folder) == whole.study and not verify(whole.folder.path).wrong
+    cohorts = {**whole.study.cohorts, "other": (*whole.study.cohorts["demo"], "data.world_seed=5")}
+    more = replace(whole, study=replace(whole.study, cohorts=cohorts))
+    assert run_study(more, quiet).keys() > numbers.keys() and kept_study(whole.folder) == more.study
+    with pytest.raises(BadInput, match=r"holds another study \(other content\)"):  # what is there would be left out
+        run_study(small, quiet)
+
+
 def test_another_study_does_not_enter_the_folder(shop: tuple[StudyJobs, Player]) -> None:
     made, _ = shop
     run_study(made, quiet)
+    again = {"demo": (*made.study.cohorts["demo"], "data.patients=50")}
+    for wrong in (again, {"other": ("data=demo",), **made.study.cohorts}):  # another cohort; another one first
+        with pytest.raises(BadInput, match=r"holds another study \(other content\)"):
+            run_study(replace(made, study=replace(made.study, cohorts=wrong)), quiet)
     assert kept_study(made.folder) == made.study
     with pytest.raises(BadInput, match=r"holds another study \(other content\)"):
         run_study(replace(made, study=replace(made.study, seeds=(0, 5))), quiet)
@@ -398,7 +419,8 @@ def test_a_plan_says_what_is_done_and_what_the_rest_takes(tmp_path: Path, world_
     said: list[str] = []
     costs = {cost.cell.id: cost for cost in plan_study(made, said.append)}
     assert [id for id, cost in costs.items() if cost.how != "done"] == ["two-demo-los-seed1"]
-    assert costs["two-demo-los-seed1"].how == "measured" and "7 of 8 cells are done" in said[0]
+    assert costs["two-demo-los-seed1"].how == "measured" and "7 of 8 cells are done" in said[-1]
+    assert len(said) == 10 and said[-2].startswith("two-demo-los-seed1")  # a line a cell, as it is known
 
 
 @pytest.mark.slow
@@ -409,4 +431,4 @@ def test_a_plan_of_a_training_is_probed_on_this_machine(tmp_path: Path, world_ca
     said: list[str] = []
     one, two = plan_study(made, said.append)
     assert one.how == two.how == "probed" and one.calls > 0 and one.tokens > one.calls and one.seconds > 0
-    assert one.memory > 0 and one.disk > 0 and two.calls == 0 and "0 of 2 cells are done" in said[0]
+    assert one.memory > 0 and one.disk > 0 and two.calls == 0 and "0 of 2 cells are done" in said[-1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ghar.device import GIB
 from ghar.errors import BadInput
@@ -29,37 +29,38 @@ class CellCost:
 
 def plan_study(shop: StudyJobs, tell: Callable[[str], None] = print) -> list[CellCost]:
     """Print and return the cost of every cell. Cells alike but for their seed cost alike, so each kind is probed once;
-    a kind of which one cell is done takes the seconds that it took. BadInput where no cell can be planned."""
+    a kind of which one cell is done takes the seconds that it took. A line is there as soon as it is known: a probe may
+    build what the cell retrieves from. BadInput where no cell can be planned."""
     probed: dict[tuple[str, str, str], CellCost] = {}
-    costs = []
+    costs: list[CellCost] = []
+    tell(f"{'cell':44}{'state':>10}{'calls':>12}{'tokens':>14}{'hours':>9}{'GiB':>7}{'disk GiB':>10}")
     for cell in cells_of(shop.study):
         kind = cell.run.name, cell.cohort, cell.task
         if shop.folder.done(cell) is not None:
             costs.append(CellCost(cell, "done"))
-            continue
-        if kind not in probed:
-            probed[kind] = _probe(shop, cell)
-        one = probed[kind]
-        costs.append(CellCost(cell, one.how, one.calls, one.tokens, one.seconds, one.memory, one.disk))
+        else:
+            if kind not in probed:
+                probed[kind] = _probe(shop, cell)
+            costs.append(replace(probed[kind], cell=cell))
+        tell(_line(costs[-1]))
     if all(cost.how not in PLANNED for cost in costs):
         first = f" {costs[0].cell.id}: {costs[0].how}" if costs else ""
         raise BadInput(f"No cell of study={shop.study.name} can be planned.{first}")
-    lines = [f"{'cell':44}{'state':>10}{'calls':>12}{'tokens':>14}{'hours':>9}{'GiB':>7}{'disk GiB':>10}"]
-    for cost in costs:
-        if cost.how in PLANNED:
-            numbers = f"{cost.calls:>12,.0f}{cost.tokens:>14,.0f}{cost.seconds / 3600:>9.2f}{cost.memory / GIB:>7.1f}"
-            lines.append(f"{cost.cell.id:44}{cost.how:>10}{numbers}{cost.disk / GIB:>10.2f}")
-        else:
-            lines.append(f"{cost.cell.id:44}  left out: {cost.how}")
     left = [cost for cost in costs if cost.how != "done"]
-    lines.append(
+    tell(
         f"{len(costs) - len(left)} of {len(costs)} cells are done; the rest: {sum(c.calls for c in left):,.0f} calls, "
         f"{sum(c.tokens for c in left):,.0f} tokens, {sum(c.seconds for c in left) / 3600:.2f} hours one after the "
         f"other, {max((c.memory for c in left), default=0) / GIB:.1f} GiB at most, disk "
         f"{sum(c.disk for c in left) / GIB:.1f} GiB."
     )
-    tell("\n".join(lines))
     return costs
+
+
+def _line(cost: CellCost) -> str:
+    if cost.how not in PLANNED:
+        return f"{cost.cell.id:44}  left out: {cost.how}"
+    numbers = f"{cost.calls:>12,.0f}{cost.tokens:>14,.0f}{cost.seconds / 3600:>9.2f}{cost.memory / GIB:>7.1f}"
+    return f"{cost.cell.id:44}{cost.how:>10}{numbers}{cost.disk / GIB:>10.2f}"
 
 
 def _probe(shop: StudyJobs, cell: Cell) -> CellCost:

@@ -25,7 +25,7 @@ def run_study(shop: StudyJobs, tell: Callable[[str], None] = print) -> dict[str,
     """Play what is missing and draw everything; returns the numbers. A cell that fails is named and left out, and
     played again by the next start."""
     with occupied(shop.folder.path):
-        shop.folder.open(about(shop), _as_today, _adds_models)
+        shop.folder.open(about(shop), _as_today, _is_more)
         write_plan(shop)
         cells = cells_of(shop.study)
         left = [cell for cell in cells if (there := shop.folder.done(cell)) is None or changed(cell, there)]
@@ -86,14 +86,30 @@ def _as_today(kept: dict[str, Any]) -> dict[str, Any]:
         return kept
 
 
-def _adds_models(kept: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    """Whether a study is the one that is kept with more models from elsewhere (predictions=)."""
-    outside = {run["name"]: run["predictions"] for run in now["content"]["runs"] if run["predictions"]}
-    there = {run["name"]: run["predictions"] for run in kept.get("content", {}).get("runs", ()) if run["predictions"]}
-    if not outside or not there.items() < outside.items():
+def _is_more(kept: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Whether a study is the one that is kept with more seeds, tasks, cohorts or models from elsewhere (predictions=).
+
+    The first cohort stays the first, since runs of other cohorts may play its weights.
+    """
+    content, there = now["content"], kept.get("content", {})
+    if kept == now or not there.keys() >= {"runs", "seeds", "tasks", "cohorts"}:  # the same, or a damaged file
         return False
-    alone = [{**about, "content": _without(about["content"], outside)} for about in (kept, now)]
+    outside = _models(content)
+    if not _models(there).items() <= outside.items():
+        return False
+    if not all(set(there[key]) <= set(content[key]) for key in ("seeds", "tasks")):
+        return False
+    cohorts = there["cohorts"]
+    if not cohorts.items() <= content["cohorts"].items() or next(iter(cohorts)) != next(iter(content["cohorts"])):
+        return False
+    grown = {key: there[key] for key in ("seeds", "tasks", "cohorts")}
+    alone = [{**about, "content": _without(about["content"] | grown, outside)} for about in (kept, now)]
     return all(alone[0].get(key) == alone[1][key] for key in now)
+
+
+def _models(content: Mapping[str, Any]) -> dict[str, str]:
+    """Runs from elsewhere, with their folders."""
+    return {run["name"]: run["predictions"] for run in content["runs"] if run["predictions"]}
 
 
 def _without(content: Mapping[str, Any], runs: Mapping[str, Any]) -> dict[str, Any]:
