@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
+from ghar.data.tasks.cards import CARDS
 from ghar.errors import BadInput
 from ghar.metrics.runfolder import write_whole
 from ghar.trainers.study.folder import StudyFolder
 from ghar.trainers.study.metrics import title_of
 from ghar.trainers.study.numbers import NOT_PLAYED, WHOLE
 from ghar.trainers.study.run import conclude, kept_study
-from ghar.trainers.study.schema import Study, StudyTable, cells_of
+from ghar.trainers.study.schema import Study, StudyTable, cells_of, read_study
+from ghar.yaml_text import parse_yaml
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "results.md"
+ROOT = Path(__file__).resolve().parents[1]
+PAGE, STUDIES = ROOT / "docs" / "results.md", ROOT / "conf" / "study"
 WIDTH = 118
+OWN = ("<!-- by hand -->", "<!-- /by hand -->")  # around what a person writes of the numbers, which stays
 COSTS = ("rounds", "calls", "tokens", "lookups", "seconds")
 LAST = "## Not measured at this commit"  # the page's last section, before which a study's section is inserted
 
@@ -34,39 +39,82 @@ def study_page(path: Path, page: Path = PAGE) -> dict[str, int]:
     if not finished:
         raise BadInput(f"{path} has no finished cell: start the study first.")
     numbers = conclude(folder, study)
-    text = "\n".join(section_lines(folder, study, numbers, finished)) + "\n\n"
+    text = "\n".join(section_lines(folder, study, folder.about(), numbers, finished)) + "\n\n"
     write_whole(page, insert_section(page.read_text(), text))
     return {"finished cells": len(finished), "cells": len(cells)}
 
 
 def insert_section(page: str, section: str) -> str:
-    """Replace the page's section of the same heading, or insert one before the last. BadInput without the last one."""
+    """Replace the page's section of the same heading, but for what stands there by hand, or insert one before the last.
+
+    BadInput without the last one.
+    """
     if f"\n{LAST}\n" not in page:
         raise BadInput(f"The page has no heading {LAST!r}, before which a study's section stands.")
     heading = section.partition("\n")[0]
-    others = re.sub(rf"(?ms)^{re.escape(heading)}\n.*?(?=^## )", "", page)
+    there = re.search(rf"(?ms)^{re.escape(heading)}\n.*?(?=^## )", page)
+    others = page if there is None else page.replace(there[0], "")
+    between = re.compile(rf"(?s){OWN[0]}\n.*?{OWN[1]}\n")
+    if there is not None and (own := between.search(there[0])) is not None:
+        section = between.sub(lambda _: own[0], section)
     return others.replace(f"\n{LAST}\n", f"\n{section}{LAST}\n")
 
 
 def section_lines(
-    folder: StudyFolder, study: Study, numbers: Mapping[str, Any], finished: Sequence[Mapping[str, Any]]
+    folder: StudyFolder,
+    study: Study,
+    about: Mapping[str, Any],
+    numbers: Mapping[str, Any],
+    finished: Sequence[Mapping[str, Any]],
 ) -> Iterator[str]:
-    """Write heading, command, introduction, tables and gaps. finished: done.json of each finished cell."""
-    about = folder.about()
-    overrides = "".join(f" {text}" for text in about["more"])
+    """Write heading, command, introduction, tables and gaps. about: study.yaml; finished: done.json of each finished
+    cell."""
+    overrides = "".join(f" {text}" for text in (*about["more"], *_choices(study, about["scale"])))
     commits = ", ".join(dict.fromkeys(str(cell["commit"])[:8] for cell in finished))
-    yield f"## Study: {study.title}"
+    yield f"## Study: {_heading(study)}"
     yield ""
     yield "```sh"
     yield f"python launch/study.py study={study.name} scale={about['scale']['name']}{overrides}   # {commits}"
     yield "```"
     yield ""
     yield from _introduction(study, about["more"], numbers, finished)
+    yield from ("", *OWN)
     for table in study.tables:
         if table.by is None:
             for cohort in study.cohorts:
-                yield from table_lines(study, table, numbers.get(f"{table.name}-{cohort}"))
+                title = f"{table.title}, {cohort}" if len(study.cohorts) > 1 else table.title
+                yield from table_lines(study, replace(table, title=title), numbers.get(f"{table.name}-{cohort}"))
     yield from gap_lines(folder, study)
+
+
+def _shipped(study: Study) -> Study | None:
+    """The study of this name as conf/study has it; None for one of your own."""
+    file = STUDIES / f"{study.name}.yaml"
+    return read_study(study.name, parse_yaml(file.read_text())) if file.is_file() else None
+
+
+def _heading(study: Study) -> str:
+    """The title, with the tasks where they are not all of the study's."""
+    shipped = _shipped(study)
+    if shipped is None or set(study.tasks) >= set(shipped.tasks):
+        return study.title
+    names = (CARDS[task].title.lower() if task in CARDS else task for task in study.tasks)
+    return f"{study.title}, {' and '.join(names)}"
+
+
+def _choices(study: Study, scale: Mapping[str, Any]) -> Iterator[str]:
+    """The arguments by which a command names other seeds, tasks or cohorts than the study and its scale."""
+    shipped = _shipped(study)
+    if shipped is None:
+        return
+    if study.cohorts != shipped.cohorts:
+        own = [name if shipped.cohorts.get(name) == overrides else f"{name}:FOLDER"
+               for name, overrides in study.cohorts.items()]  # fmt: skip
+        yield f"'cohorts=[{','.join(own)}]'"
+    if study.tasks != shipped.tasks:
+        yield f"'tasks=[{','.join(study.tasks)}]'"
+    if study.seeds != tuple(scale["seeds"] or shipped.seeds):
+        yield f"'seeds=[{','.join(map(str, study.seeds))}]'"
 
 
 def _introduction(
@@ -146,7 +194,8 @@ def gap_lines(folder: StudyFolder, study: Study) -> Iterator[str]:
     for cell in cells_of(study):
         if folder.done(cell) is None:
             reason = folder.reason(cell) or ("begun" if folder.run(cell).is_dir() else "not begun")
-            gaps.setdefault(f"{reason}, seed {cell.seed}", []).append(f"{cell.run.name} ({cell.task})")
+            where = f"{cell.cohort}, {cell.task}" if len(study.cohorts) > 1 else cell.task
+            gaps.setdefault(f"{reason}, seed {cell.seed}", []).append(f"{cell.run.name} ({where})")
     if gaps:
         yield from ("", "Not in these tables:", "")
         for reason, names in gaps.items():

@@ -31,7 +31,7 @@ from ghar.trainers.study.plan import plan_study
 from ghar.trainers.study.predictions import check
 from ghar.trainers.study.run import conclude, kept_study, results_of, run_study
 from ghar.trainers.study.samples import key_of
-from ghar.trainers.study.schema import Cell, StudyScale, cells_of, read_study, source_of
+from ghar.trainers.study.schema import Cell, StudyScale, cells_of, of_tasks, read_study, source_of
 from ghar.trainers.study.verify import by_sklearn, verify
 
 CONTENT: dict[str, Any] = {
@@ -276,7 +276,7 @@ def test_a_study_goes_on_in_a_folder_from_before_a_field_was_added(shop: tuple[S
 
 def test_a_study_grows_by_seeds_tasks_and_cohorts_in_its_folder(tmp_path: Path, world_cache: Path) -> None:
     whole, player = workshop(tmp_path / "study", world_cache)
-    small = replace(whole, study=replace(whole.study, seeds=(1,), tasks=("los",)))
+    small = replace(whole, study=of_tasks(replace(whole.study, seeds=(1,), tasks=("los",))))
     run_study(small, quiet)
     first = set(player.played)
     assert all(cell.id in first for cell in cells_of(small.study))

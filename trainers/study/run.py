@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from ghar.trainers.study.jobs import StudyJobs, play, versions
 from ghar.trainers.study.numbers import FinishedCell, Results, as_json, numbers_of
 from ghar.trainers.study.outside import changed
 from ghar.trainers.study.render import draw
-from ghar.trainers.study.schema import Cell, Study, cells_of, read_study
+from ghar.trainers.study.schema import Cell, Study, cells_of, first_cohort, of_tasks, read_study
 
 RESAMPLES = 1000
 
@@ -91,25 +91,28 @@ def _is_more(kept: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
 
     The first cohort stays the first, since runs of other cohorts may play its weights.
     """
-    content, there = now["content"], kept.get("content", {})
-    if kept == now or not there.keys() >= {"runs", "seeds", "tasks", "cohorts"}:  # the same, or a damaged file
+    try:
+        part, whole = _study_in(kept), _study_in(now)
+    except (BadInput, KeyError):  # a damaged file
         return False
-    outside = _models(content)
-    if not _models(there).items() <= outside.items():
+    outside, there = _outside(whole), _outside(part)
+    if not (set(part.seeds) <= set(whole.seeds) and set(part.tasks) <= set(whole.tasks)
+            and part.cohorts.items() <= whole.cohorts.items() and first_cohort(part) == first_cohort(whole)
+            and there.items() <= outside.items()):  # fmt: skip
         return False
-    if not all(set(there[key]) <= set(content[key]) for key in ("seeds", "tasks")):
+    same = replace(whole, seeds=part.seeds, cohorts=part.cohorts)
+    if part.tasks != whole.tasks:
+        same = of_tasks(replace(same, tasks=part.tasks))
+    if _without(_plain(asdict(same)), outside) != _without(_plain(asdict(part)), outside):
         return False
-    cohorts = there["cohorts"]
-    if not cohorts.items() <= content["cohorts"].items() or next(iter(cohorts)) != next(iter(content["cohorts"])):
-        return False
-    grown = {key: there[key] for key in ("seeds", "tasks", "cohorts")}
-    alone = [{**about, "content": _without(about["content"] | grown, outside)} for about in (kept, now)]
-    return all(alone[0].get(key) == alone[1][key] for key in now)
+    published = now["published"] | kept.get("published", {}) == now["published"]
+    rest = all(kept.get(key) == now[key] for key in now if key not in ("content", "published"))
+    return rest and published and kept != now
 
 
-def _models(content: Mapping[str, Any]) -> dict[str, str]:
+def _outside(study: Study) -> dict[str, str]:
     """Runs from elsewhere, with their folders."""
-    return {run["name"]: run["predictions"] for run in content["runs"] if run["predictions"]}
+    return {run.name: run.predictions for run in study.runs if run.predictions}
 
 
 def _without(content: Mapping[str, Any], runs: Mapping[str, Any]) -> dict[str, Any]:

@@ -269,14 +269,14 @@ def study_of(name: str, values: Any, scale: StudyScale, changes: Mapping[str, An
         study = replace(study, seeds=scale.seeds)
     study = replace(study, **changes)
     if "tasks" in changes:
-        study = _of_tasks(study)
+        study = of_tasks(study)
     for table in study.tables:
         for metric in table.metrics:
             check_metric(metric)
     return study
 
 
-def _of_tasks(study: Study) -> Study:
+def of_tasks(study: Study) -> Study:
     """Without what none of its tasks has a part in."""
     def kept(one: Any) -> Any:
         return replace(one, tasks=tuple(task for task in one.tasks if task in study.tasks))
