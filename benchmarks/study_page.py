@@ -53,11 +53,11 @@ def insert_section(page: str, section: str) -> str:
         raise BadInput(f"The page has no heading {LAST!r}, before which a study's section stands.")
     heading = section.partition("\n")[0]
     there = re.search(rf"(?ms)^{re.escape(heading)}\n.*?(?=^## )", page)
-    others = page if there is None else page.replace(there[0], "")
+    if there is None:
+        return page.replace(f"\n{LAST}\n", f"\n{section}{LAST}\n")
     between = re.compile(rf"(?s){OWN[0]}\n.*?{OWN[1]}\n")
-    if there is not None and (own := between.search(there[0])) is not None:
-        section = between.sub(lambda _: own[0], section)
-    return others.replace(f"\n{LAST}\n", f"\n{section}{LAST}\n")
+    own = between.search(there[0])
+    return page.replace(there[0], section if own is None else between.sub(lambda _: own[0], section))
 
 
 def section_lines(

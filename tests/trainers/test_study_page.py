@@ -21,6 +21,8 @@ def test_a_section_is_put_before_the_last_and_replaced() -> None:
     assert once == PAGE.replace("## Not", "## Study: S\n\nB.\n\n## Not")
     assert insert_section(once, "## Study: S\n\nB.\n\n") == once
     assert insert_section(once, "## Study: S\n\nC.\n\n") == once.replace("B.", "C.")
+    both = insert_section(once, "## Study: T\n\nD.\n\n")
+    assert insert_section(both, "## Study: S\n\nC.\n\n") == both.replace("B.", "C.")  # where it is
     ours = "<!-- by hand -->\n\nWhat it says: \\1.\n\n<!-- /by hand -->\n"
     new = "## Study: S\n\nD.\n\n<!-- by hand -->\n<!-- /by hand -->\n\nE.\n\n"
     assert insert_section(once.replace("B.\n", f"B.\n\n{ours}"), new) == insert_section(
